@@ -1,0 +1,36 @@
+"""Build the C core: the cffi extension (native/build_ffi.py) and the static pid-1 program.
+
+WSRT_BUILD selects the flavour: `release` (default), `sanitize` (ASan and UBSan) or `faults` (every system
+call of the C code can be made to fail, see native/faults.h).
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "native"))
+
+from build_ffi import INIT_SOURCES, compile_flags  # noqa: E402  (lives beside the C it describes)
+
+
+class BuildNative(build_ext):
+    def run(self) -> None:
+        super().run()
+        package = ROOT / "webserv_rt" if self.inplace else Path(self.build_lib) / "webserv_rt"
+        self.build_init(package / "_init" / "wsrt-init")
+
+    def build_init(self, output: Path) -> None:
+        """Compile pid 1 statically: it runs inside instances whose root may hold no libc at all."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        compiler = os.environ.get("CC", "cc")
+        sources = [str(ROOT / "native" / name) for name in INIT_SOURCES]
+        command = [compiler, *compile_flags(for_init=True), "-static", "-o", str(output), *sources]
+        subprocess.run(command, check=True)
+
+
+setup(cffi_modules=["native/build_ffi.py:ffi"], cmdclass={"build_ext": BuildNative})
