@@ -1,0 +1,14 @@
+#!/bin/sh
+# Build the shop's database and pictures, and compile its code. Runs as root inside the new root filesystem.
+set -eu
+
+shop=/srv/shop
+python=/opt/venv/bin/python3
+
+mkdir -p /proc /sys /dev /run /tmp /var/tmp /var/log "$shop/data"
+chmod 1777 /tmp /var/tmp
+
+# Every cold start compiles what is not compiled, and an instance cannot keep the result.
+"$python" -ES -m compileall -q --invalidation-mode unchecked-hash "$shop"
+"$python" -ES "$shop/build.py"
+chown -R shop:shop "$shop/data"
