@@ -1,0 +1,30 @@
+/* Start our static program (native/init) as a new process and hand it a plan to carry out. */
+#ifndef WSRT_SPAWN_H
+#define WSRT_SPAWN_H
+
+#include "error.h"
+
+enum wsrt_spawn_flags {
+    WSRT_SPAWN_NEW_INSTANCE = 1, /* new pid, mount, ipc, uts and time namespaces: the program is pid 1 */
+};
+
+struct wsrt_spawn {
+    int program_fd;              /* the static program, readable */
+    const unsigned char *plan;   /* see native/plan.h */
+    unsigned plan_bytes;
+    const int *fds;              /* handed over in this order: the plan names them by index */
+    int n_fds;                   /* at most 200 */
+    int cgroup_fd;               /* a cgroup v2 directory to be born in, or -1 */
+    int flags;
+};
+
+struct wsrt_process {
+    int pid;
+    int pidfd;
+};
+
+/* Start the program and wait until it has carried out the privileged part of its plan: what fails there is
+ * this call's error, and the process is gone. The child raises no SIGCHLD; wait for it by pidfd with __WALL. */
+int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struct wsrt_error *err);
+
+#endif

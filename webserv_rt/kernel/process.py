@@ -1,0 +1,88 @@
+"""Processes started from C, held by pidfd (native/spawn.h)."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from pathlib import Path
+from typing import Final
+
+from webserv_rt._native import ffi, lib
+from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.error import KernelError, check, new_error
+from webserv_rt.kernel.plan import Plan
+
+# The children raise no SIGCHLD, so that an embedding program's waitpid(-1) never meets them; Linux's __WALL
+# waits for them all the same.
+_WAIT_ALL: Final = 0x40000000
+
+INIT_PROGRAM: Final = Path(__file__).resolve().parent.parent / "_init" / "wsrt-init"
+
+
+class Process:
+    """A child of this process, held by its pidfd."""
+
+    def __init__(self, pid: int, pidfd: Descriptor) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self._status: int | None = None
+
+    def kill(self, signal_number: int = signal.SIGKILL) -> None:
+        """Send a signal; nothing happens when the process has ended."""
+        try:
+            signal.pidfd_send_signal(self.pidfd.fileno(), signal_number)
+        except ProcessLookupError:
+            pass
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for the end and reap; return the exit status (128 + signal), or None after `timeout_s`."""
+        if self._status is None and self._ended_within(timeout_s):
+            result = os.waitid(os.P_PIDFD, self.pidfd.fileno(), os.WEXITED | _WAIT_ALL)
+            assert result is not None
+            exited = result.si_code == os.CLD_EXITED
+            self._status = result.si_status if exited else 128 + result.si_status
+        return self._status
+
+    def _ended_within(self, timeout_s: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self.pidfd.fileno(), select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+    def close(self) -> None:
+        """Let go of the pidfd (after `wait`)."""
+        self.pidfd.close()
+
+
+def open_init_program() -> Descriptor:
+    """Open our static program; raise KernelError when the package was not built."""
+    try:
+        return Descriptor(os.open(INIT_PROGRAM, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise KernelError("open the static pid-1 program (run `pip install .`)", str(INIT_PROGRAM), 2) from None
+
+
+def spawn(program: Descriptor, plan: Plan, *, new_instance: bool, cgroup: Descriptor | None) -> Process:
+    """Start our static program with a plan; return once its privileged part is done, or raise KernelError.
+
+    `cgroup` is a cgroup v2 directory that the process is born in.
+    """
+    encoded = plan.encode()
+    fds = ffi.new("int[]", [descriptor.fileno() for descriptor in plan.descriptors])
+    encoded_bytes = ffi.from_buffer("unsigned char[]", encoded)
+    request = ffi.new(
+        "struct wsrt_spawn *",
+        {
+            "program_fd": program.fileno(),
+            "plan": encoded_bytes,
+            "plan_bytes": len(encoded),
+            "fds": fds,
+            "n_fds": len(plan.descriptors),
+            "cgroup_fd": -1 if cgroup is None else cgroup.fileno(),
+            "flags": lib.WSRT_SPAWN_NEW_INSTANCE if new_instance else 0,
+        },
+    )
+    result = ffi.new("struct wsrt_process *")
+    error = new_error()
+    check(lib.wsrt_spawn(request, result, error), error)
+    return Process(result.pid, Descriptor(result.pidfd))
