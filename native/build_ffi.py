@@ -15,7 +15,15 @@ HEADERS = sorted(
     (str(path.relative_to(NATIVE)) for path in [*NATIVE.glob("*.h"), *NATIVE.glob("gateway/gateway.h")]),
     key=lambda name: (name != "error.h", name),
 )
-PRIVATE_HEADERS = {"arch.h", "arch_x86_64.h", "arch_aarch64.h", "beneath.h", "cleanup.h", "clone_entry.h", "faults.h"}
+PRIVATE_HEADERS = {
+    "arch.h",
+    "arch_x86_64.h",
+    "arch_aarch64.h",
+    "beneath.h",
+    "cleanup.h",
+    "clone_entry.h",
+    "faults.h",
+}
 SOURCES = sorted(
     str(path.relative_to(NATIVE.parent)) for path in [*NATIVE.glob("*.c"), *NATIVE.glob("gateway/*.c")]
 )
