@@ -8,7 +8,7 @@ python=/opt/venv/bin/python3
 mkdir -p /proc /sys /dev /run /tmp /var/tmp /var/log "$shop/data"
 chmod 1777 /tmp /var/tmp
 
-# Every cold start compiles what is not compiled, and an instance cannot keep the result.
-"$python" -ES -m compileall -q --invalidation-mode unchecked-hash "$shop"
+# What is not compiled here is compiled by every cold start. By hash, since copying a base may change the times.
+"$python" -ES -m compileall -q --invalidation-mode checked-hash "$shop"
 "$python" -ES "$shop/build.py"
 chown -R shop:shop "$shop/data"

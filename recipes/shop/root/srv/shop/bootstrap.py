@@ -1,11 +1,12 @@
 """Makes Django importable in an interpreter started with -S.
 
-Reading site.py, its .pth files and sitecustomize costs 10 to 20 ms of every cold start; all that the shop needs of them
-is one directory on sys.path.
+All that the shop needs of site.py is one directory on sys.path. Without it, start-up costs 3 ms less, and the
+.pth files that packages (an editable install, say) leave in a virtual environment do not run.
 """
 
 import os
 import sys
+from pathlib import Path
 
 
 def add_virtual_environment() -> None:
@@ -13,11 +14,10 @@ def add_virtual_environment() -> None:
 
     Raises SystemExit, naming the directory, when the interpreter is not that of a virtual environment.
     """
-    root = os.path.dirname(os.path.dirname(sys.executable))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = os.path.join(root, "lib", version, "site-packages")
-    if not os.path.isdir(packages):
-        sys.exit(f"shop: {packages} does not exist: start the shop with the python3 of its virtual environment")
-    if packages not in sys.path:
-        sys.path.append(packages)
+    packages = Path(sys.executable).parent.parent / "lib" / version / "site-packages"
+    if not packages.is_dir():
+        sys.exit(f"shop: {packages} does not exist: start the shop with a virtual environment's python3")
+    if str(packages) not in sys.path:
+        sys.path.append(str(packages))
     os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"

@@ -9,7 +9,8 @@ import sys
 # Start-up allocates a great deal and frees almost nothing: collecting meanwhile is time lost.
 gc.disable()
 
-# Listening comes before the imports: whoever connects while Django loads waits for the answer instead of trying again.
+# Listening comes before the imports: who connects while Django loads waits for the answer, instead of
+# being refused and having to try again.
 listener = socket.create_server(("127.0.0.1", int(os.environ.get("SHOP_PORT", "80"))), backlog=512)
 
 import bootstrap  # noqa: E402

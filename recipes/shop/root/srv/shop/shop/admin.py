@@ -1,8 +1,7 @@
 """The staff's side: products, orders, customers, reviews."""
 
+import django.contrib.auth.admin  # noqa: F401  (registers users and groups)
 from django.contrib import admin, messages
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
@@ -11,7 +10,6 @@ from shop.ordering import cancel
 
 site = admin.site
 site.site_header = site.site_title = "Lantern Lane"
-site.register(User, UserAdmin)
 
 
 @admin.register(Category)

@@ -42,7 +42,7 @@ class Cart:
         return self._quantities.get(str(product.pk), 0)
 
     def set(self, product: Product, quantity: int) -> int:
-        """Hold `quantity` of `product` (0 takes it out), but no more than are in stock. Return what is held now."""
+        """Hold `quantity` of `product`, at most what is in stock (0 takes it out); return what is held."""
         held = max(0, min(quantity, product.stock))
         if held:
             self._quantities[str(product.pk)] = held
@@ -57,7 +57,7 @@ class Cart:
         self._session["cart"] = {}
 
     def lines(self) -> list[CartLine]:
-        """List what is in the cart, by product name, at today's prices; products that were deleted are left out."""
+        """List what is in the cart, by product name, at today's prices, without products that are gone."""
         products = Product.objects.filter(pk__in=self._quantities).select_related("category")
         return [CartLine(product, self.quantity(product)) for product in products]
 

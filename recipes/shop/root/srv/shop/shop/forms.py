@@ -49,7 +49,9 @@ class RegistrationForm(UserCreationForm):
 class ReviewForm(forms.ModelForm):
     """A review, with a picture if the customer has one."""
 
-    rating = forms.TypedChoiceField(coerce=int, choices=[(n, "★" * n + "☆" * (5 - n)) for n in range(5, 0, -1)])
+    rating = forms.TypedChoiceField(
+        coerce=int, choices=[(n, "★" * n + "☆" * (5 - n)) for n in range(5, 0, -1)]
+    )
     picture = forms.FileField(required=False, widget=forms.FileInput({"accept": ",".join(PHOTO_TYPES)}))
 
     class Meta:

@@ -4,6 +4,6 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 
 class QuickPBKDF2(PBKDF2PasswordHasher):
-    """PBKDF2 with few rounds: Django's million costs 300 ms of cpu a login, and no password here is a secret."""
+    """PBKDF2 with few rounds: a million, as in Django, take long, and no password here is a secret."""
 
     iterations = 10_000

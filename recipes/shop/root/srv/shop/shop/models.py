@@ -39,7 +39,9 @@ class Product(models.Model):
     name = models.CharField(max_length=100)
     slug = models.SlugField(unique=True)
     description = models.TextField()
-    price = models.DecimalField(max_digits=8, decimal_places=2, validators=[MinValueValidator(Decimal("0.01"))])
+    price = models.DecimalField(
+        max_digits=8, decimal_places=2, validators=[MinValueValidator(Decimal("0.01"))]
+    )
     stock = models.PositiveIntegerField(default=0)
     featured = models.BooleanField(default=False)
     image = models.FileField(upload_to="products/", validators=[validate_picture], blank=True)
@@ -119,7 +121,7 @@ class OrderLine(models.Model):
 
 
 def review_picture_name(review: Any, uploaded_name: str) -> str:
-    """Name a review's picture by its content, so that the same upload gets the same name in every instance."""
+    """Name a review's picture by its content: the same upload has the same name in every instance."""
     file = review.picture.file
     digest = hashlib.sha256(file.read()).hexdigest()[:12]
     file.seek(0)

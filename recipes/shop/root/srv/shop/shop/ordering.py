@@ -54,7 +54,7 @@ def _take(line: CartLine) -> None:
 
 @transaction.atomic
 def cancel(order: Order) -> bool:
-    """Cancel a placed order and put its goods back in stock. Return False if it was shipped or cancelled already."""
+    """Cancel a placed order and put its goods back in stock; False if it is shipped or cancelled already."""
     placed = Order.objects.filter(pk=order.pk, status=Order.Status.PLACED)
     if not placed.update(status=Order.Status.CANCELLED):
         return False

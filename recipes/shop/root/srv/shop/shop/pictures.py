@@ -7,13 +7,19 @@ from django.core.exceptions import ValidationError
 from django.core.files import File
 
 MAX_BYTES = 2 * 1024 * 1024
-PHOTO_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+PHOTO_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
 PICTURE_TYPES = {**PHOTO_TYPES, ".svg": "image/svg+xml"}
 SVG_START = re.compile(rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<svg[\s>]", re.DOTALL)
 
 
 def media_type(start: bytes) -> str | None:
-    """Tell the media type of a picture from its first kilobyte; None if it is no picture that the shop takes."""
+    """Tell the media type of a picture from its first kilobyte; None if the shop does not take such."""
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if start.startswith(b"\xff\xd8\xff"):

@@ -1,4 +1,4 @@
-"""Settings of the shop. Every value that could differ between two builds is fixed: the content is the same each time."""
+"""Settings of the shop; what could differ between two builds is fixed, so that two builds are equal."""
 
 import os
 from pathlib import Path
@@ -56,8 +56,8 @@ DATABASES = {
             "timeout": 10,
             # Two orders at once must queue for the write lock; upgrading a read lock would fail instead.
             "transaction_mode": "IMMEDIATE",
-            # A rollback journal keeps the database one file, easy to compare. It survives a killed process; a crash of
-            # the host it need not survive, since an instance does not either: nothing is synced.
+            # A rollback journal keeps the database one file, easy to compare. It survives a killed process;
+            # a crash of the host it need not survive, since an instance does not either: nothing is synced.
             "init_command": "PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF; PRAGMA cache_size=-1024;",
         },
     }
@@ -78,8 +78,6 @@ MEDIA_ROOT = DATA_DIR / "media"
 USE_I18N = False
 USE_TZ = False
 TIME_ZONE = "UTC"
-DATETIME_FORMAT = "j F Y, H:i"
-DATE_FORMAT = "j F Y"
 
 # serve() has set up logging to stderr; Django's own set-up would mail the errors.
 LOGGING_CONFIG = None

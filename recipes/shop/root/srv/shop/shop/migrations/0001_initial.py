@@ -11,110 +11,214 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('auth', '0012_alter_user_first_name_max_length'),
+        ("auth", "0012_alter_user_first_name_max_length"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Category',
+            name="Category",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=60, unique=True)),
-                ('slug', models.SlugField(unique=True)),
-                ('description', models.CharField(max_length=200)),
-                ('position', models.PositiveSmallIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=60, unique=True)),
+                ("slug", models.SlugField(unique=True)),
+                ("description", models.CharField(max_length=200)),
+                ("position", models.PositiveSmallIntegerField(default=0)),
             ],
             options={
-                'verbose_name_plural': 'categories',
-                'ordering': ['position', 'name'],
+                "verbose_name_plural": "categories",
+                "ordering": ["position", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Customer',
-            fields=[
-            ],
+            name="Customer",
+            fields=[],
             options={
-                'proxy': True,
-                'indexes': [],
-                'constraints': [],
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
             },
-            bases=('auth.user',),
+            bases=("auth.user",),
             managers=[
-                ('objects', django.contrib.auth.models.UserManager()),
+                ("objects", django.contrib.auth.models.UserManager()),
             ],
         ),
         migrations.CreateModel(
-            name='Order',
+            name="Order",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField(editable=False, unique=True)),
-                ('status', models.CharField(choices=[('placed', 'Placed'), ('shipped', 'Shipped'), ('cancelled', 'Cancelled')], default='placed', max_length=10)),
-                ('placed_at', models.DateTimeField()),
-                ('full_name', models.CharField(max_length=100)),
-                ('email', models.EmailField(max_length=254)),
-                ('street', models.CharField(max_length=120)),
-                ('postcode', models.CharField(max_length=12)),
-                ('city', models.CharField(max_length=60)),
-                ('country', models.CharField(max_length=60)),
-                ('payment', models.CharField(choices=[('invoice', 'Invoice, 14 days'), ('delivery', 'Cash on delivery')], default='invoice', max_length=10)),
-                ('shipping', models.DecimalField(decimal_places=2, max_digits=6)),
-                ('total', models.DecimalField(decimal_places=2, max_digits=9)),
-                ('customer', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='orders', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.PositiveIntegerField(editable=False, unique=True)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[("placed", "Placed"), ("shipped", "Shipped"), ("cancelled", "Cancelled")],
+                        default="placed",
+                        max_length=10,
+                    ),
+                ),
+                ("placed_at", models.DateTimeField()),
+                ("full_name", models.CharField(max_length=100)),
+                ("email", models.EmailField(max_length=254)),
+                ("street", models.CharField(max_length=120)),
+                ("postcode", models.CharField(max_length=12)),
+                ("city", models.CharField(max_length=60)),
+                ("country", models.CharField(max_length=60)),
+                (
+                    "payment",
+                    models.CharField(
+                        choices=[("invoice", "Invoice, 14 days"), ("delivery", "Cash on delivery")],
+                        default="invoice",
+                        max_length=10,
+                    ),
+                ),
+                ("shipping", models.DecimalField(decimal_places=2, max_digits=6)),
+                ("total", models.DecimalField(decimal_places=2, max_digits=9)),
+                (
+                    "customer",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="orders",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-number'],
+                "ordering": ["-number"],
             },
         ),
         migrations.CreateModel(
-            name='Product',
+            name="Product",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=100)),
-                ('slug', models.SlugField(unique=True)),
-                ('description', models.TextField()),
-                ('price', models.DecimalField(decimal_places=2, max_digits=8, validators=[django.core.validators.MinValueValidator(Decimal('0.01'))])),
-                ('stock', models.PositiveIntegerField(default=0)),
-                ('featured', models.BooleanField(default=False)),
-                ('image', models.FileField(blank=True, upload_to='products/', validators=[shop.pictures.validate_picture])),
-                ('category', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='products', to='shop.category')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("slug", models.SlugField(unique=True)),
+                ("description", models.TextField()),
+                (
+                    "price",
+                    models.DecimalField(
+                        decimal_places=2,
+                        max_digits=8,
+                        validators=[django.core.validators.MinValueValidator(Decimal("0.01"))],
+                    ),
+                ),
+                ("stock", models.PositiveIntegerField(default=0)),
+                ("featured", models.BooleanField(default=False)),
+                (
+                    "image",
+                    models.FileField(
+                        blank=True, upload_to="products/", validators=[shop.pictures.validate_picture]
+                    ),
+                ),
+                (
+                    "category",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="products",
+                        to="shop.category",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='OrderLine',
+            name="OrderLine",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('quantity', models.PositiveIntegerField()),
-                ('unit_price', models.DecimalField(decimal_places=2, max_digits=8)),
-                ('order', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='lines', to='shop.order')),
-                ('product', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='lines', to='shop.product')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("quantity", models.PositiveIntegerField()),
+                ("unit_price", models.DecimalField(decimal_places=2, max_digits=8)),
+                (
+                    "order",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="lines", to="shop.order"
+                    ),
+                ),
+                (
+                    "product",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="lines", to="shop.product"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='Review',
+            name="Review",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rating', models.PositiveSmallIntegerField(validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(5)])),
-                ('title', models.CharField(max_length=80)),
-                ('text', models.TextField(max_length=2000)),
-                ('picture', models.FileField(blank=True, upload_to=shop.models.review_picture_name, validators=[shop.pictures.validate_photo])),
-                ('written_at', models.DateTimeField()),
-                ('customer', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='reviews', to=settings.AUTH_USER_MODEL)),
-                ('product', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='reviews', to='shop.product')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "rating",
+                    models.PositiveSmallIntegerField(
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(5),
+                        ]
+                    ),
+                ),
+                ("title", models.CharField(max_length=80)),
+                ("text", models.TextField(max_length=2000)),
+                (
+                    "picture",
+                    models.FileField(
+                        blank=True,
+                        upload_to=shop.models.review_picture_name,
+                        validators=[shop.pictures.validate_photo],
+                    ),
+                ),
+                ("written_at", models.DateTimeField()),
+                (
+                    "customer",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="reviews",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "product",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="reviews", to="shop.product"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-written_at', '-pk'],
-                'constraints': [models.UniqueConstraint(fields=('product', 'customer'), name='one_review_per_product')],
+                "ordering": ["-written_at", "-pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("product", "customer"), name="one_review_per_product")
+                ],
             },
         ),
     ]

@@ -17,7 +17,7 @@ from shop.views import catalogue
 def register(request: HttpRequest) -> HttpResponse:
     """Create an account and log in to it."""
     form = RegistrationForm(request.POST or None)
-    if not form.is_bound or not form.is_valid():
+    if not form.is_valid():
         return render(request, "shop/register.html", {"form": form}, status=422 if form.is_bound else 200)
     login(request, form.save())
     messages.success(request, "Welcome! Your account is ready.")

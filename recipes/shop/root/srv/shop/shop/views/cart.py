@@ -59,11 +59,10 @@ def checkout(request: HttpRequest) -> HttpResponse:
         messages.error(request, "Your cart is empty.")
         return redirect("cart")
     customer = request.user if request.user.is_authenticated else None
-    form = CheckoutForm(request.POST) if request.method == "POST" else CheckoutForm(initial=_last_address(customer))
-    if not form.is_bound or not form.is_valid():
-        return render(
-            request, "shop/checkout.html", {"form": form, **_sums(lines)}, status=422 if form.is_bound else 200
-        )
+    form = CheckoutForm(request.POST or None, initial=_last_address(customer))
+    if not form.is_valid():
+        status = 422 if form.is_bound else 200
+        return render(request, "shop/checkout.html", {"form": form, **_sums(lines)}, status=status)
     try:
         order = place(form.save(commit=False), lines, customer, datetime.now())
     except OutOfStock as error:
@@ -76,12 +75,13 @@ def checkout(request: HttpRequest) -> HttpResponse:
 
 
 def order(request: HttpRequest, number: int) -> HttpResponse:
-    """Show an order to the customer or the guest (the same session) who placed it; to others it does not exist."""
+    """Show an order to the customer (or guest, by session) who placed it; for others it does not exist."""
     shown = get_object_or_404(Order, number=number)
     is_own = request.user.is_authenticated and shown.customer_id == request.user.pk
     if not is_own and number not in request.session.get("orders", []):
         raise Http404("no such order of yours")
-    return render(request, "shop/order.html", {"order": shown, "lines": shown.lines.select_related("product")})
+    context = {"order": shown, "lines": shown.lines.select_related("product")}
+    return render(request, "shop/order.html", context)
 
 
 def _sums(lines: list[CartLine]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _sums(lines: list[CartLine]) -> dict[str, Any]:
 
 
 def _last_address(customer: User | None) -> dict[str, str]:
-    """Fill the form with the address of the customer's last order, or at least with the name of the account."""
+    """Give the address of the customer's last order, or at least the name of the account."""
     if customer is None:
         return {}
     last = customer.orders.first()

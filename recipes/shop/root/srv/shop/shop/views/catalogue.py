@@ -24,11 +24,12 @@ def home(request: HttpRequest) -> HttpResponse:
 def category(request: HttpRequest, slug: str) -> HttpResponse:
     """List the products of one category."""
     shelf = get_object_or_404(Category, slug=slug)
-    return _listing(request, shelf.products.all(), {"title": shelf.name, "lead": shelf.description, "category": shelf})
+    context = {"title": shelf.name, "lead": shelf.description, "category": shelf}
+    return _listing(request, shelf.products.all(), context)
 
 
 def search(request: HttpRequest) -> HttpResponse:
-    """List the products that have every word of the query in their name, description or category; all without words."""
+    """List the products that have every word of the query in name, description or category."""
     query = request.GET.get("q", "").strip()[:100]
     products = Product.objects.all()
     for word in query.split():
@@ -45,7 +46,8 @@ def _listing(request: HttpRequest, products: QuerySet[Product], context: dict[st
         sorting = "name"
     page = Paginator(products.order_by(*SORTINGS[sorting][1]), PAGE_SIZE).get_page(request.GET.get("page"))
     sortings = [(key, label) for key, (label, _columns) in SORTINGS.items()]
-    return render(request, "shop/listing.html", {**context, "page": page, "sorting": sorting, "sortings": sortings})
+    context |= {"page": page, "sorting": sorting, "sortings": sortings}
+    return render(request, "shop/listing.html", context)
 
 
 def product(request: HttpRequest, slug: str, review_form: ReviewForm | None = None) -> HttpResponse:
