@@ -1,0 +1,133 @@
+#include "cgroup/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* memory.stat and io.stat have some dozens of short lines. */
+enum { TEXT_SIZE = 16384 };
+
+/* The whole of a file as one number; -1 when there is no such file. */
+static int64_t number_in(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file)
+{
+    char text[64];
+    return wsrt_cgroup_get(hierarchy, path, file, text, sizeof text) <= 0 ? -1 : strtoll(text, NULL, 10);
+}
+
+static int64_t nanoseconds_in_us(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file)
+{
+    int64_t nanoseconds = number_in(hierarchy, path, file);
+    return nanoseconds < 0 ? -1 : nanoseconds / 1000;
+}
+
+/* Read a file of many lines; the empty text, in which no key is found, when there is no such file. */
+static const char *text_of(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file,
+                           char text[TEXT_SIZE])
+{
+    if (wsrt_cgroup_get(hierarchy, path, file, text, TEXT_SIZE) < 0)
+        text[0] = '\0';
+    return text;
+}
+
+static void read_memory_v2(const struct wsrt_cgroup_hierarchy *memory, const char *path,
+                           struct wsrt_cgroup_statistics *out)
+{
+    char text[TEXT_SIZE];
+    out->memory_bytes = number_in(memory, path, "memory.current");
+    out->memory_peak_bytes = number_in(memory, path, "memory.peak"); /* from Linux 5.19 */
+    text_of(memory, path, "memory.stat", text);
+    out->memory_anon_bytes = wsrt_cgroup_number(text, "anon");
+    out->memory_file_bytes = wsrt_cgroup_number(text, "file");
+    out->memory_kernel_bytes = wsrt_cgroup_number(text, "kernel"); /* from Linux 5.18 */
+    out->oom_kills = wsrt_cgroup_number(text_of(memory, path, "memory.events", text), "oom_kill");
+}
+
+static void read_memory_v1(const struct wsrt_cgroup_hierarchy *memory, const char *path,
+                           struct wsrt_cgroup_statistics *out)
+{
+    char text[TEXT_SIZE];
+    out->memory_bytes = number_in(memory, path, "memory.usage_in_bytes");
+    out->memory_peak_bytes = number_in(memory, path, "memory.max_usage_in_bytes");
+    text_of(memory, path, "memory.stat", text);
+    out->memory_anon_bytes = wsrt_cgroup_number(text, "total_rss");
+    out->memory_file_bytes = wsrt_cgroup_number(text, "total_cache");
+    out->memory_kernel_bytes = number_in(memory, path, "memory.kmem.usage_in_bytes");
+    out->oom_kills = wsrt_cgroup_number(text_of(memory, path, "memory.oom_control", text), "oom_kill");
+}
+
+/* Every v2 group counts its cpu time, with the cpu controller or without; throttling belongs to the
+ * controller. */
+static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, struct wsrt_cgroup_statistics *out)
+{
+    char text[TEXT_SIZE];
+    const struct wsrt_cgroup_hierarchy *v2 = wsrt_cgroup_v2(mounts);
+    const struct wsrt_cgroup_hierarchy *cpu = wsrt_cgroup_with(mounts, WSRT_CGROUP_CPU);
+    const struct wsrt_cgroup_hierarchy *cpuacct = wsrt_cgroup_with(mounts, WSRT_CGROUP_CPUACCT);
+    if (v2 != NULL) {
+        text_of(v2, path, "cpu.stat", text);
+        out->cpu_us = wsrt_cgroup_number(text, "usage_usec");
+        out->cpu_user_us = wsrt_cgroup_number(text, "user_usec");
+        out->cpu_system_us = wsrt_cgroup_number(text, "system_usec");
+        out->cpu_throttled_us = wsrt_cgroup_number(text, "throttled_usec");
+    } else if (cpuacct != NULL) {
+        out->cpu_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage");
+        out->cpu_user_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage_user");
+        out->cpu_system_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage_sys");
+    }
+    if (cpu != NULL && cpu->version == 1) {
+        int64_t nanoseconds = wsrt_cgroup_number(text_of(cpu, path, "cpu.stat", text), "throttled_time");
+        out->cpu_throttled_us = nanoseconds < 0 ? -1 : nanoseconds / 1000;
+    }
+}
+
+/* v2: "254:0 rbytes=4096 wbytes=0 rios=1 ..." for each device; sum what follows KEY. */
+static int64_t sum_after(const char *text, const char *key)
+{
+    int64_t sum = 0;
+    for (const char *at = text; (at = strstr(at, key)) != NULL;) {
+        at += strlen(key);
+        sum += strtoll(at, NULL, 10);
+    }
+    return sum;
+}
+
+/* A group that has done no io yet has an empty file: nothing was read, which is not "unknown". v1 counts only
+ * what is not buffered, or read ahead for the reader: its writeback belongs to nobody. */
+static void read_io(const struct wsrt_cgroup_hierarchy *io, const char *path, struct wsrt_cgroup_statistics *out)
+{
+    char text[TEXT_SIZE];
+    int is_v2 = io->version == 2;
+    const char *file = is_v2 ? "io.stat" : "blkio.throttle.io_service_bytes_recursive";
+    if (wsrt_cgroup_get(io, path, file, text, sizeof text) < 0)
+        return;
+    out->io_read_bytes = sum_after(text, is_v2 ? "rbytes=" : " Read ");
+    out->io_written_bytes = sum_after(text, is_v2 ? "wbytes=" : " Write ");
+}
+
+int wsrt_cgroup_statistics(const struct wsrt_cgroup_mounts *mounts, const char *path,
+                           struct wsrt_cgroup_statistics *out, struct wsrt_error *err)
+{
+    memset(out, 0xff, sizeof *out); /* -1 all over */
+    if (wsrt_cgroup_check_path(path, err) < 0)
+        return -1;
+    for (int i = 0; i < mounts->n_hierarchies; i++) {
+        const struct wsrt_cgroup_hierarchy *hierarchy = &mounts->hierarchies[i];
+        if (hierarchy->fd >= 0 && faccessat(hierarchy->fd, path, F_OK, 0) < 0)
+            return wsrt_fail(err, "read statistics of cgroup", "%s/%s", hierarchy->directory, path);
+    }
+    const struct wsrt_cgroup_hierarchy *memory = wsrt_cgroup_with(mounts, WSRT_CGROUP_MEMORY);
+    const struct wsrt_cgroup_hierarchy *pids = wsrt_cgroup_with(mounts, WSRT_CGROUP_PIDS);
+    const struct wsrt_cgroup_hierarchy *io = wsrt_cgroup_with(mounts, WSRT_CGROUP_IO);
+    if (memory != NULL && memory->version == 2)
+        read_memory_v2(memory, path, out);
+    else if (memory != NULL)
+        read_memory_v1(memory, path, out);
+    read_cpu(mounts, path, out);
+    if (pids != NULL)
+        out->pids = number_in(pids, path, "pids.current");
+    if (io != NULL)
+        read_io(io, path, out);
+    return 0;
+}
