@@ -82,7 +82,7 @@ static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, 
     }
 }
 
-/* v2: "254:0 rbytes=4096 wbytes=0 rios=1 ..." for each device; sum what follows KEY. */
+/* v2: "254:0 rbytes=4096 wbytes=0 rios=1 ..." for each device, v1: "254:0 Read 4096"; sum what follows KEY. */
 static int64_t sum_after(const char *text, const char *key)
 {
     int64_t sum = 0;
@@ -93,14 +93,16 @@ static int64_t sum_after(const char *text, const char *key)
     return sum;
 }
 
-/* A group that has done no io yet has an empty file: nothing was read, which is not "unknown". v1 counts only
- * what is not buffered, or read ahead for the reader: its writeback belongs to nobody. */
+/* The file of a v2 group that has done no io is empty: 0. An empty one in v1 says nothing: there the kernel
+ * counts only on disks that some group has a rate limit on, and no buffered writes. */
 static void read_io(const struct wsrt_cgroup_hierarchy *io, const char *path, struct wsrt_cgroup_statistics *out)
 {
     char text[TEXT_SIZE];
     int is_v2 = io->version == 2;
     const char *file = is_v2 ? "io.stat" : "blkio.throttle.io_service_bytes_recursive";
     if (wsrt_cgroup_get(io, path, file, text, sizeof text) < 0)
+        return;
+    if (!is_v2 && strstr(text, " Read ") == NULL)
         return;
     out->io_read_bytes = sum_after(text, is_v2 ? "rbytes=" : " Read ");
     out->io_written_bytes = sum_after(text, is_v2 ? "wbytes=" : " Write ");
