@@ -449,6 +449,21 @@ def test_last_piece_is_sold_once_however_many_check_out_together(shop: Shop, vis
         other.close()
 
 
+def test_order_with_one_product_sold_out_meanwhile_takes_nothing_from_the_others(
+    shop: Shop, visitor: Visitor
+) -> None:
+    visitor.add("bird-house")
+    visitor.add("marble-run")
+    with Visitor(shop.port) as rival:
+        rival.add("marble-run", 7)
+        rival.check_out()
+    before = visitor.state()
+    page = visitor.check_out()
+    assert page.url.path == "/cart/"
+    assert text(page, "cart-count") == "2"
+    assert visitor.state() == before
+
+
 def test_order_is_shown_to_nobody_but_who_placed_it(shop: Shop, visitor: Visitor) -> None:
     visitor.add("rag-bear")
     path = visitor.check_out().url.path
@@ -516,6 +531,13 @@ def test_wrong_password_is_refused(visitor: Visitor) -> None:
     assert "Please enter a correct username and password" in text(page, "form-error")
 
 
+def test_logging_in_and_filling_a_cart_leave_the_state_as_it_was(visitor: Visitor) -> None:
+    before = visitor.state()
+    visitor.log_in("alice")
+    visitor.add("rag-bear")
+    assert visitor.state() == before
+
+
 def test_cart_survives_logging_in(visitor: Visitor) -> None:
     visitor.add("rag-bear")
     assert text(visitor.log_in("alice"), "cart-count") == "1"
@@ -525,6 +547,7 @@ def test_cart_survives_logging_in(visitor: Visitor) -> None:
 
 
 def test_review_with_a_picture_is_shown_and_the_picture_served_back(shop: Shop, visitor: Visitor) -> None:
+    before = visitor.state()
     visitor.log_in("dave")
     form = {"rating": "4", "title": "Flies high", "text": "Even without wind,\nalmost."}
     page = visitor.send_form(
@@ -542,7 +565,9 @@ def test_review_with_a_picture_is_shown_and_the_picture_served_back(shop: Shop, 
     assert picture.headers["content-type"] == "image/png"
     assert "sandbox" in picture.headers["content-security-policy"]
     assert picture.headers["x-content-type-options"] == "nosniff"
-    assert visitor.state()["uploads"] == 4
+    after = visitor.state()
+    assert (after["reviews"], after["uploads"]) == (13, 4)
+    assert after["digest"] != before["digest"]
 
 
 def test_second_review_of_a_product_replaces_the_first(visitor: Visitor) -> None:
@@ -646,6 +671,22 @@ def test_order_shipped_by_the_staff_is_shown_so_to_its_customer(shop: Shop, visi
     with Visitor(shop.port) as customer:
         customer.log_in("alice")
         assert text(customer.get("/orders/10008/"), "order-status") == "Shipped"
+
+
+def test_change_by_the_staff_waits_for_whoever_is_writing(shop: Shop, visitor: Visitor) -> None:
+    visitor.log_in_to_admin()
+    path = "/admin/shop/category/1/change/"
+    form = {"name": "Kitchen", "slug": "kitchen", "description": "All of it.", "position": "1"}
+    writer = sqlite3.connect(shop.data / "shop.sqlite3", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE shop_category SET position = 9 WHERE id = 6")
+    with ThreadPoolExecutor(1) as pool:
+        changed = pool.submit(visitor.send_form, path, path, form)
+        time.sleep(1)
+        writer.execute("COMMIT")
+        assert changed.result().url.path == "/admin/shop/category/"
+    writer.close()
+    assert "All of it." in visitor.get("/category/kitchen/").text
 
 
 # Isolation
