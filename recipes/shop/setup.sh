@@ -9,6 +9,6 @@ mkdir -p /proc /sys /dev /run /tmp /var/tmp /var/log "$shop/data"
 chmod 1777 /tmp /var/tmp
 
 # What is not compiled here is compiled by every cold start. By hash, since copying a base may change the times.
-"$python" -ES -m compileall -q --invalidation-mode checked-hash "$shop"
+"$python" -ES -m compileall -qf --invalidation-mode checked-hash "$shop"
 "$python" -ES "$shop/build.py"
 chown -R shop:shop "$shop/data"
