@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from webserv_rt.errors import WebservError
 from webserv_rt.recipe import load_recipe
 from webserv_rt.resolved_site import DEFAULT_PATH, ResolvedSite, resolve
 from webserv_rt.site import Ready, SiteSpec, load_site
+from webserv_rt.storage.image_config import ImageConfig
 from webserv_rt.toml_model import SpecError
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -24,15 +24,8 @@ Load = Callable[[str], SiteSpec]
 Complaints = Callable[[str], str]
 
 
-@dataclass(frozen=True)
-class Image:
-    entrypoint: tuple[str, ...] = ()
-    cmd: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-    working_dir: str = ""
-    user: str = ""
-    exposed_ports: tuple[str, ...] = ()
-    stop_signal: str | None = None
+def image(**config: object) -> ImageConfig:
+    return ImageConfig.from_oci(config)
 
 
 @pytest.fixture
@@ -290,16 +283,18 @@ def test_error_survives_pickling(load: Load) -> None:
 
 
 def test_image_alone_says_how_to_run(load: Load) -> None:
-    image = Image(
-        entrypoint=("/entry.sh",),
-        cmd=("apache2",),
-        env={"PATH": "/bin", "LANG": "C.UTF-8"},
-        working_dir="/srv",
-        user="www-data",
-        exposed_ports=("8080/tcp", "8080/udp"),
-        stop_signal="SIGWINCH",
+    site = resolve(
+        load('name = "blog"'),
+        image(
+            Entrypoint=["/entry.sh"],
+            Cmd=["apache2"],
+            Env=["PATH=/bin", "LANG=C.UTF-8"],
+            WorkingDir="srv",
+            User="www-data",
+            ExposedPorts={"8080/tcp": {}, "8080/udp": {}},
+            StopSignal="SIGWINCH",
+        ),
     )
-    site = resolve(load('name = "blog"'), image)
     (service,) = site.services
     assert (service.name, service.command, service.user) == (
         "entrypoint",
@@ -312,9 +307,6 @@ def test_image_alone_says_how_to_run(load: Load) -> None:
 
 
 def test_spec_wins_over_the_image(load: Load) -> None:
-    image = Image(
-        ("/entry.sh",), ("a",), {"A": "1", "B": "1"}, "/srv", "nobody", ("1/tcp", "2/tcp"), "SIGKILL"
-    )
     spec = load("""\
 name = "blog"
 port = 3
@@ -327,7 +319,18 @@ environment = { B = "2" }
 [stop]
 signal = "SIGQUIT"
 """)
-    site = resolve(spec, image)
+    site = resolve(
+        spec,
+        image(
+            Entrypoint=["/entry.sh"],
+            Cmd=["a"],
+            Env=["A=1", "B=1"],
+            WorkingDir="/srv",
+            User="nobody",
+            ExposedPorts={"1/tcp": {}, "2/tcp": {}},
+            StopSignal="SIGKILL",
+        ),
+    )
     (service,) = site.services
     assert (service.command, service.user, service.directory) == (("/other",), "0:0", "/")
     assert service.environment == {"PATH": DEFAULT_PATH, "A": "1", "B": "2"}
@@ -335,7 +338,8 @@ signal = "SIGQUIT"
 
 
 def test_services_are_root_and_take_environment_and_directory_of_the_image(load: Load) -> None:
-    site = resolve(load(MINIMAL + SERVICE), Image(("/x",), env={"A": "1"}, working_dir="/srv", user="nobody"))
+    config = image(Entrypoint=["/x"], Env=["A=1"], WorkingDir="/srv", User="nobody")
+    site = resolve(load(MINIMAL + SERVICE), config)
     (service,) = site.services
     assert (service.command, service.user, service.directory) == (("/bin/web",), "root", "/srv")
     assert service.environment == {"PATH": DEFAULT_PATH, "A": "1"}
@@ -344,7 +348,7 @@ def test_services_are_root_and_take_environment_and_directory_of_the_image(load:
 
 def test_everything_that_neither_spec_nor_image_says_is_asked_for(load: Load) -> None:
     with pytest.raises(SpecError) as caught:
-        resolve(load('name = "blog"'), Image(stop_signal="SIGNONSENSE"))
+        resolve(load('name = "blog"'), image(StopSignal="SIGNONSENSE"))
     assert [str(problem) for problem in caught.value.problems] == [
         "site blog: services: nothing tells how to run it (the image has neither Entrypoint nor Cmd); "
         "add them, or entrypoint.command",
@@ -356,7 +360,9 @@ def test_everything_that_neither_spec_nor_image_says_is_asked_for(load: Load) ->
 
 def test_several_exposed_ports_need_a_choice(load: Load) -> None:
     with pytest.raises(SpecError, match="port: say which of 80, 443 is the site's own"):
-        resolve(load('name = "blog"'), Image(("/x",), exposed_ports=("443", "80/tcp", "53/udp")))
+        resolve(
+            load('name = "blog"'), image(Cmd=["/x"], ExposedPorts={"443": {}, "80/tcp": {}, "53/udp": {}})
+        )
 
 
 def test_the_only_one_of_ports_is_the_port(load: Load) -> None:

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Literal, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from webserv_rt.site import Data, Entrypoint, Mount, Ready, SiteSpec, Wait, Warm
 from webserv_rt.site_fields import signal_number
+from webserv_rt.storage.image_config import ImageConfig
 from webserv_rt.toml_model import Problem, SpecError, Table
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class ImageConfig(Protocol):
-    """The part of an OCI image configuration that says how the image runs."""
-
-    @property
-    def entrypoint(self) -> Sequence[str]: ...
-    @property
-    def cmd(self) -> Sequence[str]: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def working_dir(self) -> str: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def exposed_ports(self) -> Collection[str]: ...
-    @property
-    def stop_signal(self) -> str | None: ...
 
 
 class ResolvedService(Table):
@@ -104,8 +86,8 @@ def resolve(
 def _services(
     spec: SiteSpec, image: ImageConfig | None, complaints: dict[str, str]
 ) -> tuple[ResolvedService, ...]:
-    environment = {"PATH": DEFAULT_PATH} | dict(image.env if image else {})
-    directory = (image.working_dir if image else "") or "/"
+    environment = {"PATH": DEFAULT_PATH} | dict(image.environment if image else {})
+    directory = f"/{image.directory.lstrip('/')}" if image else "/"
     if not spec.services:
         return (_entrypoint(spec.entrypoint or Entrypoint(), image, environment, directory, complaints),)
     return tuple(
@@ -129,7 +111,7 @@ def _entrypoint(
     directory: str,
     complaints: dict[str, str],
 ) -> ResolvedService:
-    command = entrypoint.command or ((*image.entrypoint, *image.cmd) if image else ())
+    command = entrypoint.command or _image_command(image)
     if not command:
         silent = "the image has neither Entrypoint nor Cmd" if image else "there is no image configuration"
         complaints["services"] = f"nothing tells how to run it ({silent}); add them, or entrypoint.command"
@@ -144,8 +126,12 @@ def _entrypoint(
     )
 
 
+def _image_command(image: ImageConfig | None) -> tuple[str, ...]:
+    return (*(image.entrypoint or ()), *(image.command or ())) if image else ()
+
+
 def _port(spec: SiteSpec, image: ImageConfig | None, complaints: dict[str, str]) -> int:
-    candidates = spec.ports or sorted(_tcp_ports(image.exposed_ports if image else ()))
+    candidates = spec.ports or (image.ports if image else ())
     if spec.port is not None:
         return spec.port
     if len(candidates) == 1:
@@ -159,14 +145,8 @@ def _port(spec: SiteSpec, image: ImageConfig | None, complaints: dict[str, str])
     return 0
 
 
-def _tcp_ports(exposed: Iterable[str]) -> set[int]:
-    """Return the TCP ports among an image's ExposedPorts, which read "80/tcp", "80" or "53/udp"."""
-    split = [port.partition("/") for port in exposed]
-    return {int(number) for number, _, protocol in split if protocol in ("", "tcp") and number.isdigit()}
-
-
 def _stop_signal(spec: SiteSpec, image: ImageConfig | None, complaints: dict[str, str]) -> int:
-    name = spec.stop.signal or (image.stop_signal if image else None) or "TERM"
+    name = spec.stop.signal or (image.stop_signal if image else "") or "TERM"
     try:
         return signal_number(name.removeprefix("SIG"))
     except ValueError as error:
