@@ -8,11 +8,14 @@ from webserv_rt._native import lib
 
 from .error import check, new_error
 
-# Sharing extents is bound by XFS transactions: a second thread saves a third of the time, a third one nothing.
+# On two processors: 966 files in 30 ms with one thread, 16 ms with two.
+# (Creating in one directory is serial: more threads than this gain little.)
 DEFAULT_N_THREADS = 2
 
 
-def clone_file(source_dir_fd: int, source_name: str, dest_dir_fd: int, dest_name: str, *, copy: bool = False) -> None:
+def clone_file(
+    source_dir_fd: int, source_name: str, dest_dir_fd: int, dest_name: str, *, copy: bool = False
+) -> None:
     """Clone one file with its owner, mode, modification time and extended attributes.
 
     DEST_NAME must not exist. The data is shared with the source until either is written; a filesystem that

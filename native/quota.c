@@ -1,0 +1,37 @@
+#include "quota.h"
+
+#include <linux/dqblk_xfs.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/quota.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BASIC_BLOCK_BYTES 512
+
+static int join_project(int dir_fd, uint32_t project_id)
+{
+    struct fsxattr attributes;
+    if (ioctl(dir_fd, FS_IOC_FSGETXATTR, &attributes) < 0)
+        return -1;
+    attributes.fsx_projid = project_id;
+    attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
+    return ioctl(dir_fd, FS_IOC_FSSETXATTR, &attributes);
+}
+
+int wsrt_set_project_quota(int dir_fd, uint32_t project_id, uint64_t limit_bytes, struct wsrt_error *err)
+{
+    struct fs_disk_quota quota = {
+        .d_version = FS_DQUOT_VERSION,
+        .d_flags = FS_PROJ_QUOTA,
+        .d_fieldmask = FS_DQ_BHARD,
+        .d_id = project_id,
+        .d_blk_hardlimit = (limit_bytes + BASIC_BLOCK_BYTES - 1) / BASIC_BLOCK_BYTES,
+    };
+    /* The limit comes first: where there are no quotas, nothing was changed. */
+    if (syscall(SYS_quotactl_fd, dir_fd, QCMD(Q_XSETQLIM, PRJQUOTA), project_id, &quota) < 0)
+        return wsrt_fail(err, "set project quota", "project %u", project_id);
+    if (join_project(dir_fd, project_id) < 0)
+        return wsrt_fail(err, "join project", "project %u", project_id);
+    return 0;
+}
