@@ -48,6 +48,20 @@ static int set_string(int context_fd, const char *key, const char *value, struct
     return 0;
 }
 
+/* Upper and work by name: the descriptor leads to a mount of the caller's namespace, the name to the copy of it in
+ * the throw-away one, and old kernels accept only the latter. */
+static int set_directory(int context_fd, const char *key, int fd, struct wsrt_error *err)
+{
+    char link[32];
+    char path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0)
+        return wsrt_fail(err, "read link", "%s", link);
+    path[length] = '\0';
+    return set_string(context_fd, key, path, err);
+}
+
 static int set_layer(int context_fd, const char *key, int fd, int by_path, struct wsrt_error *err)
 {
     if (by_path) {
@@ -58,6 +72,19 @@ static int set_layer(int context_fd, const char *key, int fd, int by_path, struc
     if (fsconfig(context_fd, FSCONFIG_SET_FD, key, NULL, fd) < 0)
         return wsrt_fail(err, "configure overlay", "%s=fd %d", key, fd);
     return 0;
+}
+
+static int set_writable(int context_fd, const struct wsrt_overlay *layers, struct wsrt_error *err)
+{
+    if (layers->by_path)
+        return set_directory(context_fd, "upperdir", layers->upper_fd, err) < 0 ||
+                       set_directory(context_fd, "workdir", layers->work_fd, err) < 0
+                   ? -1
+                   : 0;
+    return set_layer(context_fd, "upperdir", layers->upper_fd, 0, err) < 0 ||
+                   set_layer(context_fd, "workdir", layers->work_fd, 0, err) < 0
+               ? -1
+               : 0;
 }
 
 /* "lowerdir+" exists since 6.8; before, the layers are one colon-separated option of at most 255 bytes here. */
@@ -92,8 +119,7 @@ static int mount_layers(const struct wsrt_overlay *layers, struct wsrt_error *er
     if (context_fd < 0)
         return wsrt_fail(err, "open filesystem", "overlay");
     if (set_string(context_fd, "source", "webserv_rt", err) < 0 || set_lowers(context_fd, layers, err) < 0 ||
-        set_layer(context_fd, "upperdir", layers->upper_fd, layers->by_path, err) < 0 ||
-        set_layer(context_fd, "workdir", layers->work_fd, layers->by_path, err) < 0)
+        set_writable(context_fd, layers, err) < 0)
         return -1;
     /* index, metacopy and redirects tie an upper to its lowers, which breaks uppers that are swapped. */
     if (set_string(context_fd, "index", "off", err) < 0 || set_string(context_fd, "metacopy", "off", err) < 0 ||

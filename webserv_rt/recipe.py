@@ -8,11 +8,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from webserv_rt.data import data_directory
+from webserv_rt.errors import WebservError
 from webserv_rt.site_fields import repeated
 from webserv_rt.toml_lines import KeyPath
 from webserv_rt.toml_model import Problem, SpecError, Table, load_toml, quote, refuse
 
 FILE_NAME = "recipe.toml"
+RECIPES = data_directory("recipes")
 
 
 def _package_name(value: object) -> str:
@@ -57,3 +60,12 @@ def load_recipe(directory: Path) -> Recipe:
         problem = Problem(str(path), "setup", f"there is no file {directory / recipe.setup}")
         raise SpecError([problem])
     return recipe
+
+
+def find_recipe(name: str) -> Path:
+    """Return the directory of a recipe: one of ours by its name, or any directory by its path."""
+    for candidate in (RECIPES / name, Path(name)):
+        if (candidate / FILE_NAME).is_file():
+            return candidate
+    ours = ", ".join(sorted(path.parent.name for path in RECIPES.glob(f"*/{FILE_NAME}")))
+    raise WebservError(f"there is no recipe {name}: ours are {ours}; or give a directory that holds {FILE_NAME}")

@@ -110,6 +110,7 @@ static int run_and_wait(struct run *run, struct wsrt_error *err)
     int status;
     if (service_decode(&run->plan, &run->step, &service, err) < 0)
         return -1;
+    service.dies_with_parent = 1;
     if (service_start(&service) < 0)
         return wsrt_fail(err, "fork", "%s", service.name);
     report(&(struct wsrt_error){0});

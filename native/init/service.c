@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -92,6 +93,9 @@ void service_become(const struct service *service)
     if (setresgid(service->gid, service->gid, service->gid) < 0 ||
         setresuid(service->uid, service->uid, service->uid) < 0)
         goto failed;
+    /* After the change of user, which clears it. */
+    if (service->dies_with_parent)
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     step = service->directory;
     if (chdir(service->directory) < 0)
         goto failed;

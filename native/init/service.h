@@ -19,6 +19,7 @@ struct service {
     gid_t groups[64];
     int n_groups;
     int runs_once;
+    int dies_with_parent;
     enum service_wait wait;
     int wait_port;
     const char *wait_path;

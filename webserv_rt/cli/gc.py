@@ -1,0 +1,22 @@
+"""webserv-rt gc"""
+
+from __future__ import annotations
+
+from webserv_rt.cli.app import JsonOption, PoolOption, app, out, print_json
+from webserv_rt.collector import collect
+from webserv_rt.host import CGROUP_PARENT
+from webserv_rt.kernel.cgroup import CgroupHost
+from webserv_rt.storage.pool import Pool
+
+
+@app.command()
+def gc(pool: PoolOption, as_json: JsonOption = False) -> None:
+    """Remove what processes that were killed left behind; what belongs to live ones is not touched."""
+    with Pool.open(pool) as opened, CgroupHost() as cgroups:
+        collected = collect(opened, cgroups, CGROUP_PARENT)
+    if as_json:
+        print_json({"owners": collected.owners, "processes": collected.n_processes})
+    elif collected.owners:
+        out.print(f"removed {len(collected.owners)} dead owners with {collected.n_processes} processes")
+    else:
+        out.print("nothing to remove")

@@ -1,0 +1,266 @@
+"""The Host: one process's hold on a pool, from which its instances and worlds come."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Literal
+
+from webserv_rt.collector import Collected, collect
+from webserv_rt.errors import WebservError
+from webserv_rt.id_ranges import IdRanges
+from webserv_rt.incarnation import Workshop
+from webserv_rt.instance import Instance
+from webserv_rt.kernel.cgroup import CgroupHost
+from webserv_rt.kernel.gateway import Gateway
+from webserv_rt.kernel.mount import takes_detached_layers
+from webserv_rt.kernel.process import open_init_program
+from webserv_rt.profile import load_profile
+from webserv_rt.reaper import Reaper
+from webserv_rt.stock import NetworkStock
+from webserv_rt.storage.base import Base
+from webserv_rt.storage.layers import WritableLayers
+from webserv_rt.storage.pool import Pool
+from webserv_rt.strategy import Cold, Standby, Strategy
+from webserv_rt.template import Template
+from webserv_rt.world import World
+
+StrategyName = Literal["cold", "standby"]
+
+DEFAULT_POOL: Final = Path("/var/lib/webserv_rt")
+CGROUP_PARENT: Final = "webserv_rt"
+
+
+class Host:
+    """Opens a pool, cleans up after dead owners, and starts instances from its bases.
+
+    Everything that a Host makes ends with it: at `close()`, at the end of the `with` block, or, when the process
+    is killed, at the next Host (or `webserv-rt gc`) on the pool. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        pool: str | os.PathLike[str] | None = None,
+        *,
+        n_spares: int = 1,
+        n_networks: int = 16,
+        cgroup_parent: str = CGROUP_PARENT,
+    ) -> None:
+        self._lock = threading.RLock()
+        self._n_spares = n_spares
+        self._numbers = itertools.count(1)
+        self._templates: dict[str, Template] = {}
+        self._strategies: dict[tuple[str, str], Strategy] = {}
+        self._instances: dict[str, Instance] = {}
+        self._worlds: list[World] = []
+        with ExitStack() as opened:
+            self.pool = opened.enter_context(Pool.open(default_pool() if pool is None else Path(pool)))
+            self.cgroups = opened.enter_context(CgroupHost())
+            self.collected: Collected = collect(self.pool, self.cgroups, cgroup_parent)
+            self.owner = opened.enter_context(self.pool.new_owner())
+            self._cgroup_parent = f"{cgroup_parent}/{self.owner.id}"
+            opened.callback(self._remove_cgroup)
+            ids = IdRanges()
+            opened.callback(ids.close)
+            networks = NetworkStock(n_networks)
+            opened.callback(networks.close)
+            init_program = opened.enter_context(open_init_program())
+            self.workshop = Workshop(
+                init_program=init_program,
+                directory=self.owner.directory,
+                cgroups=self.cgroups,
+                cgroup_parent=self._cgroup_parent,
+                networks=networks,
+                ids=ids,
+                layers_by_path=not self._takes_detached_layers(),
+            )
+            self.reaper = Reaper()
+            opened.callback(self.reaper.close)
+            self.gateway = opened.enter_context(Gateway())
+            opened.callback(self._remove_all)
+            self._opened = opened.pop_all()
+
+    def bases(self) -> list[Base]:
+        """Return the pool's bases, by name."""
+        return list_bases(self.pool.bases_path)
+
+    def base(self, name: str) -> Base:
+        """Return a base; raises `BaseNotFound`, naming those there are."""
+        return open_base(self.pool.bases_path, name)
+
+    def import_base(
+        self,
+        source: str | IO[bytes],
+        name: str,
+        *,
+        site: Path | None = None,
+        recipe: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Base:
+        """Import a directory, archive, OCI layout or `podman:NAME:TAG` as the base `name`.
+
+        `site` is the path of its site spec; without one the image's configuration alone says how it runs. The
+        spec is checked against the image before the base exists. Interrupted, nothing is left.
+        """
+        spec = None if site is None else load_site(site)
+        return import_base(
+            source,
+            name,
+            bases=self.pool.bases_path,
+            staging=self.owner.path,
+            site=None if site is None else site.read_bytes(),
+            check=lambda image: resolve(spec or SiteSpec(name=name), image, placeholders()),
+            recorded_source=None if recipe is None else f"{RECIPE_SOURCE}{recipe}",
+            progress=progress,
+        )
+
+    def remove_base(self, name: str) -> None:
+        """Remove a base; refused while an instance or a spare of this host runs from it."""
+        with self._lock:
+            if any(instance.base_name == name for instance in self._instances.values()):
+                raise BaseInUse(f"base {name} has running instances: remove them first")
+            for key in [key for key in self._strategies if key[0] == name]:
+                self._strategies.pop(key).close()
+            self.reaper.drain()
+            if (template := self._templates.pop(name, None)) is not None:
+                template.close()
+            remove_base(self.pool.bases_path, name, staging=self.owner.path)
+
+    def create(
+        self, base: str | Base, *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+    ) -> Instance:
+        """Make an instance that does not run yet; `port` 0 lets the kernel choose the port on the host."""
+        base = self.base(base) if isinstance(base, str) else base
+        with self._lock:
+            self._require_open()
+            self.pool.require_free()
+            name = name or f"{base.name}-{next(self._numbers)}"
+            if name in self._instances:
+                raise WebservError(f"there is an instance {name} already: remove it, or choose another name")
+            instance = Instance(self, name, base.name, self._strategy(base, strategy), address, port)
+            self._instances[name] = instance
+            return instance
+
+    def launch(
+        self, base: str | Base, *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+    ) -> Instance:
+        """Make an instance, start it and wait until it is ready; when that fails nothing of it is left."""
+        instance = self.create(base, name=name, strategy=strategy, address=address, port=port)
+        try:
+            instance.launch()
+        except BaseException:
+            instance.remove()
+            raise
+        return instance
+
+    def world(
+        self, bases: Iterable[str], *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+    ) -> World:
+        """Launch one instance of each base as one environment behind one SOCKS5 port."""
+        name = name or f"world-{next(self._numbers)}"
+        instances: dict[str, Instance] = {}
+        try:
+            for base in bases:
+                instances[base] = self.create(base, name=f"{name}/{base}", strategy=strategy)
+            world = World(self, name, instances, address, port)
+            world.reset()
+        except BaseException:
+            for instance in instances.values():
+                instance.remove()
+            raise
+        with self._lock:
+            self._worlds.append(world)
+        return world
+
+    def instances(self) -> list[Instance]:
+        """Return the instances that are not removed."""
+        with self._lock:
+            return list(self._instances.values())
+
+    def forget(self, instance: Instance) -> None:
+        """Called by an instance that was removed."""
+        with self._lock:
+            self._instances.pop(instance.name, None)
+
+    def forget_world(self, world: World) -> None:
+        """Called by a world that was removed."""
+        with self._lock:
+            if world in self._worlds:
+                self._worlds.remove(world)
+
+    def await_spares(self, base: str) -> None:
+        """Return when the spares of a standby base are all ready."""
+        strategy = self._strategies.get((base, "standby"))
+        if isinstance(strategy, Standby):
+            strategy.await_spares()
+
+    def close(self) -> None:
+        """Remove every world and instance, and give everything back; closing twice is harmless."""
+        self._opened.close()
+
+    def _strategy(self, base: Base, name: StrategyName) -> Strategy:
+        if (base.name, name) not in self._strategies:
+            template = self._template(base)
+            strategy: Strategy
+            if name == "cold":
+                strategy = Cold(self.workshop, template)
+            elif name == "standby":
+                strategy = Standby(self.workshop, template, self.reaper, self._n_spares)
+            else:
+                raise WebservError(f"strategy {name!r}: use cold or standby")
+            self._strategies[base.name, name] = strategy
+        return self._strategies[base.name, name]
+
+    def _template(self, base: Base) -> Template:
+        if base.name not in self._templates:
+            spec = SiteSpec(name=base.name) if base.site_path is None else load_site(base.site_path)
+            site = resolve(spec, base.record.image, placeholders())
+            profile = load_profile(site.profile)
+            self._templates[base.name] = Template(base.name, open_directory(base.root), site, profile, self.owner.directory)
+        return self._templates[base.name]
+
+    def _takes_detached_layers(self) -> bool:
+        with WritableLayers(self.owner.directory, "probe", 0, os.fstat(self.owner.directory.fileno())) as layers:
+            return takes_detached_layers(self.owner.directory, layers.upper, layers.work)
+
+    def _remove_all(self) -> None:
+        with self._lock:
+            worlds, instances = list(self._worlds), list(self._instances.values())
+        for world in worlds:
+            world.remove()
+        for instance in instances:
+            instance.remove()
+        for strategy in self._strategies.values():
+            strategy.close()
+        self.reaper.drain()
+        for template in self._templates.values():
+            template.close()
+
+    def _remove_cgroup(self) -> None:
+        self.cgroups.group(self._cgroup_parent).destroy()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise WebservError("this host is closed: open another one")
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def default_pool() -> Path:
+    """Return where the pool is: $WEBSERV_RT_POOL, or /var/lib/webserv_rt."""
+    return Path(os.environ.get("WEBSERV_RT_POOL", DEFAULT_POOL))
+
+
+def placeholders() -> dict[str, str]:
+    """Return what the placeholders in a site spec stand for: {venv} is the environment this Python runs in."""
+    return {"venv": sys.prefix}

@@ -1,0 +1,151 @@
+"""One incarnation of an instance: the processes, namespaces, layers and cgroup between two resets.
+
+A reset never cleans an incarnation up for further use: it makes another one and gives the old one to the reaper.
+Whatever the old one could have touched dies with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from webserv_rt.id_ranges import IDS_PER_RANGE, IdRanges
+from webserv_rt.kernel import plan as steps
+from webserv_rt.kernel.cgroup import Cgroup, CgroupHost
+from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.mount import clone_mount, mount_overlay
+from webserv_rt.kernel.namespace import new_user_namespace
+from webserv_rt.kernel.plan import Plan
+from webserv_rt.kernel.process import Process, spawn
+from webserv_rt.stock import NetworkStock
+from webserv_rt.storage.layers import WritableLayers
+from webserv_rt.template import KEPT_CAPABILITIES, Attached, Template, describe_root
+
+LOG_TAIL_BYTES: Final = 4000
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What every incarnation of one Host is made with."""
+
+    init_program: Descriptor
+    directory: Descriptor
+    cgroups: CgroupHost
+    cgroup_parent: str
+    networks: NetworkStock
+    ids: IdRanges
+    layers_by_path: bool
+
+
+class Incarnation:
+    """Running processes with all that is theirs; made by `start`, ended by `kill` and then `dispose`."""
+
+    def __init__(self, workshop: Workshop, template: Template, name: str) -> None:
+        self.workshop = workshop
+        self.template = template
+        self.name = name
+        self.started_at = time.monotonic()
+        self._undo = ExitStack()
+        with ExitStack() as undo:
+            self.root_id = workshop.ids.take()
+            undo.callback(workshop.ids.give_back, self.root_id)
+            self.layers = WritableLayers(workshop.directory, name, self.root_id, template.root_status)
+            undo.callback(self.layers.remove)
+            self.cgroup: Cgroup = workshop.cgroups.create(f"{workshop.cgroup_parent}/{name}")
+            undo.callback(self.cgroup.destroy)
+            template.note_unapplied(self.cgroup.limit(template.profile.limits))
+            self.userns = new_user_namespace(self.root_id, IDS_PER_RANGE)
+            undo.callback(self.userns.close)
+            self.network = workshop.networks.take()
+            undo.callback(self.network.close)
+            self.process = self._spawn()
+            undo.callback(self.process.close)
+            undo.callback(self.process.wait)
+            self._undo = undo.pop_all()
+
+    def _spawn(self) -> Process:
+        with ExitStack() as held:
+            overlay, data = self._mounts(held)
+            entry = held.enter_context(self.cgroup.open_entry())
+            plan = Plan()
+            for tasks in entry.tasks:
+                plan.join_cgroup(tasks)
+            plan.unshare(steps.CLONE_NEWCGROUP | steps.CLONE_NEWTIME)
+            plan.enter(self.network, steps.CLONE_NEWNET)
+            plan.host_name(self.template.site.hosts[0])
+            attached = [*self.template.host_mounts, *data]
+            describe_root(plan, overlay, attached, self.root_id, self.template.profile.shm_bytes)
+            plan.open_files(self.template.profile.open_files)
+            plan.confine(self.userns, KEPT_CAPABILITIES)
+            self._add_programs(plan, held)
+            return spawn(self.workshop.init_program, plan, new_instance=True, cgroup=entry.born_in)
+
+    def _mounts(self, held: ExitStack) -> tuple[Descriptor, list[Attached]]:
+        template = self.template
+        lowers = [
+            held.enter_context(clone_mount(layer, userns=self.userns, read_only=True))
+            for layer in (template.frame, template.root)
+        ]
+        by_path = self.workshop.layers_by_path
+        overlay = held.enter_context(mount_overlay(lowers, self.layers.upper, self.layers.work, by_path=by_path))
+        data = []
+        for index, source in enumerate(template.data):
+            with self.layers.clone_data(source.directory, index) as clone:
+                mount = held.enter_context(clone_mount(clone, userns=self.userns))
+            data.append(Attached(mount, source.target))
+        return overlay, data
+
+    def _add_programs(self, plan: Plan, held: ExitStack) -> None:
+        site = self.template.site
+        if site.is_pid1:
+            plan.become(self.template.programs[0], held.enter_context(self.layers.open_log(site.services[0].name)))
+            return
+        for program in self.template.programs:
+            plan.service(program, held.enter_context(self.layers.open_log(program.name)))
+        plan.serve(site.stop_signal, held.enter_context(self.layers.open_log("init")))
+
+    def is_alive(self) -> bool:
+        """Return whether pid 1 runs."""
+        return self.process.wait(0) is None
+
+    def freeze(self) -> None:
+        """Stop every process where it is."""
+        self.cgroup.freeze()
+
+    def thaw(self) -> None:
+        """Let the processes go on."""
+        self.cgroup.thaw()
+
+    def stop(self) -> None:
+        """Ask the services to end; return when pid 1 has, or after the site's stop time-out."""
+        self.process.kill(signal.SIGTERM)
+        self.process.wait(self.template.site.stop_timeout_s)
+
+    def kill(self) -> None:
+        """End every process at once, without waiting: pid 1's death takes its pid namespace with it."""
+        self.cgroup.kill()
+        self.process.kill(signal.SIGKILL)
+
+    def log_tail(self) -> str:
+        """Return the ends of all logs, as an error message shows them."""
+        parts = []
+        for name in self.layers.log_names():
+            text = self.layers.read_log(name, LOG_TAIL_BYTES).rstrip()
+            if text:
+                parts.append(f"--- {name}.log ---\n{text}")
+        return "\n".join(parts) or "(all logs are empty)"
+
+    def dispose(self) -> None:
+        """Kill, then give everything back: cgroup, namespaces, layers, ids. Slow; the reaper's work."""
+        self.kill()
+        self.cgroup.wait_empty()
+        self._undo.close()
+
+
+def pid_root(incarnation: Incarnation) -> Descriptor:
+    """Open the root directory as pid 1 sees it."""
+    return Descriptor(os.open(f"/proc/{incarnation.process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))

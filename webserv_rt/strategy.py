@@ -1,0 +1,161 @@
+"""How a fresh incarnation comes about: `cold` starts one, `standby` hands over one that waits, frozen."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from typing import Final, Protocol
+
+from webserv_rt.command import run_status
+from webserv_rt.errors import WebservError
+from webserv_rt.incarnation import Incarnation, Workshop
+from webserv_rt.readiness import await_ready, send_warm_up
+from webserv_rt.reaper import Reaper
+from webserv_rt.template import Template
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S: Final = 1.0
+
+
+class NotReady(WebservError):
+    """A site did not get ready; the text holds the last answer and the ends of the logs."""
+
+
+class Strategy(Protocol):
+    """Where incarnations come from; thread-safe."""
+
+    name: str
+
+    def take(self) -> Incarnation:
+        """Return a running incarnation that nobody has used; it may still be getting ready."""
+
+    def close(self) -> None:
+        """End what was made ahead of need."""
+
+
+class Cold:
+    """New layers, processes started anew."""
+
+    name = "cold"
+    _numbers = itertools.count()
+
+    def __init__(self, workshop: Workshop, template: Template) -> None:
+        self.workshop = workshop
+        self.template = template
+
+    def take(self) -> Incarnation:
+        """Start an incarnation; its services are only just coming up."""
+        return Incarnation(self.workshop, self.template, f"{self.template.name}-{next(Cold._numbers)}")
+
+    def close(self) -> None:
+        """Nothing was made ahead."""
+
+
+class Standby:
+    """Spares made ready, warmed up and frozen by a thread; one takes over at once and the thread makes the next."""
+
+    name = "standby"
+
+    def __init__(self, workshop: Workshop, template: Template, reaper: Reaper, n_spares: int) -> None:
+        self._cold = Cold(workshop, template)
+        self._reaper = reaper
+        self._spares: deque[Incarnation] = deque()
+        self._changed = threading.Condition()
+        self._n_spares = n_spares
+        self._closed = False
+        self._error: WebservError | OSError | None = None
+        self._thread = threading.Thread(target=self._refill, name="webserv_rt-standby", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Incarnation:
+        """Return a spare, thawed; wait for one when none is there. Raises what keeps spares from being made."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._spares or self._error is not None or self._closed)
+            if not self._spares:
+                raise self._error or WebservError("this host is closed")
+            spare = self._spares.popleft()
+            self._changed.notify_all()
+        spare.thaw()
+        return spare
+
+    def await_spares(self) -> None:
+        """Return when all spares are there (benchmarks and tests start from here)."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._spares) >= self._n_spares or self._error or self._closed)
+            if self._error is not None:
+                raise self._error
+
+    def close(self) -> None:
+        """End the thread and give the spares to the reaper."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        while self._spares:
+            self._reaper.take(self._spares.popleft())
+
+    def _refill(self) -> None:
+        while self._wait_for_room():
+            try:
+                spare = self._make_spare()
+            except (WebservError, OSError) as error:
+                log.warning("no spare for %s: %s", self._cold.template.name, error)
+                self._publish(None, error)
+                self._pause()
+                continue
+            self._publish(spare, None)
+
+    def _make_spare(self) -> Incarnation:
+        spare = self._cold.take()
+        try:
+            make_ready(spare)
+            warm_up(spare)
+            spare.freeze()
+        except BaseException:
+            self._reaper.take(spare)
+            raise
+        return spare
+
+    def _wait_for_room(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._spares) < self._n_spares)
+            return not self._closed
+
+    def _publish(self, spare: Incarnation | None, error: WebservError | OSError | None) -> None:
+        with self._changed:
+            self._error = error
+            if spare is not None:
+                self._spares.append(spare)
+            self._changed.notify_all()
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, RETRY_PAUSE_S)
+
+
+def make_ready(incarnation: Incarnation) -> None:
+    """Wait until the site answers as its spec says; raises `NotReady` with the ends of the logs."""
+    site = incarnation.template.site
+    answer = await_ready(
+        site,
+        incarnation.network,
+        run=lambda arguments: run_status(incarnation, arguments),
+        is_alive=incarnation.is_alive,
+        deadline=time.monotonic() + site.ready.timeout_s,
+    )
+    if answer is not None:
+        raise NotReady(
+            f"{site.name} did not get ready within {site.ready.timeout_s:g} s: {answer.reason}\n{incarnation.log_tail()}"
+        )
+
+
+def warm_up(incarnation: Incarnation) -> None:
+    """Send the site's warm-up requests; raises `NotReady` when one is not answered as the spec says."""
+    site = incarnation.template.site
+    problem = send_warm_up(site, incarnation.network, site.warm)
+    if problem is not None:
+        raise NotReady(f"{site.name}: {problem}\n{incarnation.log_tail()}")
