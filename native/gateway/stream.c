@@ -1,0 +1,124 @@
+#include "gateway/stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum { TURN_SIZE = 4 * SCRATCH_SIZE };
+
+void endpoint_note(struct endpoint *endpoint, uint32_t events)
+{
+    const uint32_t hang_up = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+    endpoint->is_readable |= (events & (EPOLLIN | hang_up)) != 0;
+    endpoint->is_writable |= (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0;
+    endpoint->has_hung_up |= (events & hang_up) != 0;
+    endpoint->is_broken |= (events & EPOLLERR) != 0;
+}
+
+/* Returns how many bytes the receiver took, marking it when it took fewer than there were. */
+static size_t put(struct endpoint *to, const uint8_t *bytes, size_t size)
+{
+    ssize_t n;
+    do
+        n = send(to->fd, bytes, size, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN)
+        to->is_broken = true;
+    size_t n_taken = n < 0 ? 0 : (size_t)n;
+    if (n_taken < size)
+        to->is_writable = false;
+    return n_taken;
+}
+
+static ssize_t get(struct endpoint *from, uint8_t *bytes, size_t size)
+{
+    ssize_t n;
+    do
+        n = recv(from->fd, bytes, size, 0);
+    while (n < 0 && errno == EINTR);
+    /* A short read has emptied the socket, and an event will tell of more; but none will tell again of an end. */
+    if ((n < 0 && errno == EAGAIN) || (n > 0 && (size_t)n < size && !from->has_hung_up))
+        from->is_readable = false;
+    return n;
+}
+
+static bool keep(struct stream *stream, const uint8_t *bytes, size_t size)
+{
+    stream->backlog = malloc(size);
+    if (stream->backlog == NULL)
+        return false;
+    memcpy(stream->backlog, bytes, size);
+    stream->backlog_start = 0;
+    stream->backlog_end = size;
+    return true;
+}
+
+static size_t flush(struct stream *stream, struct endpoint *to)
+{
+    size_t n = put(to, stream->backlog + stream->backlog_start, stream->backlog_end - stream->backlog_start);
+    stream->backlog_start += n;
+    if (stream->backlog_start == stream->backlog_end)
+        stream_release(stream);
+    return n;
+}
+
+/* The receiver is gone: what else the sender has is lost, but what the receiver sent before may still come. */
+static enum stream_outcome give_up(struct stream *stream)
+{
+    stream_release(stream);
+    stream->is_ended = stream->is_done = true;
+    return STREAM_WAITS;
+}
+
+static enum stream_outcome pass_on_end(struct stream *stream, struct endpoint *to)
+{
+    if (!stream->is_done)
+        shutdown(to->fd, SHUT_WR);
+    stream->is_done = true;
+    return STREAM_WAITS;
+}
+
+enum stream_outcome stream_pump(struct stream *stream, struct endpoint *from, struct endpoint *to, uint8_t *scratch,
+                                uint64_t *carried)
+{
+    for (size_t n_read = 0;;) {
+        if (to->is_broken)
+            return give_up(stream);
+        if (stream->backlog != NULL && to->is_writable)
+            *carried += flush(stream, to);
+        if (to->is_broken)
+            continue;
+        if (stream->backlog != NULL)
+            return STREAM_WAITS;
+        if (stream->is_ended)
+            return pass_on_end(stream, to);
+        if (!from->is_readable || !to->is_writable)
+            return STREAM_WAITS;
+        if (n_read >= TURN_SIZE)
+            return STREAM_IS_BUSY;
+
+        ssize_t n = get(from, scratch, SCRATCH_SIZE);
+        if (n < 0 && errno != EAGAIN)
+            return STREAM_BROKE;
+        if (n == 0 && from->is_broken)
+            return STREAM_BROKE;
+        if (n == 0)
+            stream->is_ended = true;
+        if (n <= 0)
+            continue;
+        size_t size = (size_t)n;
+        n_read += size;
+        size_t n_taken = put(to, scratch, size);
+        *carried += n_taken;
+        if (n_taken < size && !to->is_broken && !keep(stream, scratch + n_taken, size - n_taken))
+            return STREAM_BROKE;
+    }
+}
+
+void stream_release(struct stream *stream)
+{
+    free(stream->backlog);
+    stream->backlog = NULL;
+}
