@@ -393,14 +393,17 @@ static int clone_contents(struct tree *tree, int n_threads, struct wsrt_error *e
     return -1;
 }
 
-/* Open the new root, learn from it what the file creation mask takes away (the mask itself cannot be read
- * without changing it for the whole process), and rid it of a set-group-id bit inherited from its parent. */
+/* Open the new root and learn from it what the file creation mask takes away: the mask itself cannot be read
+ * without changing it for the whole process. Then make it like any other new directory: a parent with the
+ * set-group-id bit bequeaths that and its group. */
 static int open_root(struct tree *tree, int dest_parent_fd, struct wsrt_error *err)
 {
     tree->dest_fd = open_directory_beneath(dest_parent_fd, tree->name);
-    if (tree->dest_fd < 0 || fstat(tree->dest_fd, &tree->dest_status) < 0 || fchmod(tree->dest_fd, 0700) < 0)
-        return wsrt_fail(err, "create directory", "%s", tree->name);
+    if (tree->dest_fd < 0 || fstat(tree->dest_fd, &tree->dest_status) < 0)
+        return wsrt_fail(err, "open directory", "%s", tree->name);
     tree->umask = ~tree->dest_status.st_mode & 0777;
+    if (fchown(tree->dest_fd, geteuid(), getegid()) < 0 || fchmod(tree->dest_fd, 0700) < 0)
+        return wsrt_fail(err, "create directory", "%s", tree->name);
     return 0;
 }
 
@@ -408,7 +411,7 @@ int wsrt_clone_tree(int source_fd, int dest_parent_fd, const char *name, int n_t
                     struct wsrt_error *err)
 {
     if (!is_single_name(name))
-        return wsrt_fail_with(err, EINVAL, "clone tree", "\"%s\" (not a single name)", name);
+        return wsrt_fail_with(err, EINVAL, "clone tree", "\"%.100s\" (not a single name)", name);
     if (n_threads < 1 || n_threads > MAX_THREADS)
         return wsrt_fail_with(err, EINVAL, "clone tree", "%s (%d threads, not 1 to %d)", name, n_threads,
                               MAX_THREADS);

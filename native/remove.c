@@ -118,14 +118,14 @@ static int remove_entry(struct removal *removal, const char *name, bool is_direc
     return errno == ENOENT ? 0 : -1;
 }
 
-/* Return the next entry of LEVEL, NULL at its end; -1 in errno's place when reading fails. */
+/* Find the next entry of LEVEL, NULL at its end. */
 static int next_entry(struct level *level, struct dirent64 **entry)
 {
     for (*entry = NULL; *entry == NULL;) {
         if (level->position == level->n_bytes) {
             ssize_t n_read = getdents64(level->fd, level->entries, sizeof level->entries);
             if (n_read <= 0)
-                return (int)n_read;
+                return n_read == 0 || errno == ENOENT ? 0 : -1; /* ENOENT: somebody else removed it */
             level->n_bytes = (size_t)n_read;
             level->position = 0;
         }
@@ -177,7 +177,7 @@ int wsrt_remove_tree(int parent_fd, const char *name, struct wsrt_error *err)
 {
     struct statfs filesystem;
     if (!is_single_name(name))
-        return wsrt_fail_with(err, EINVAL, STEP, "\"%s\" (not a single name)", name);
+        return wsrt_fail_with(err, EINVAL, STEP, "\"%.100s\" (not a single name)", name);
     if (fstatfs(parent_fd, &filesystem) < 0)
         return wsrt_fail(err, STEP, "%s", name);
     __attribute__((cleanup(close_removal))) struct removal *removal = malloc(sizeof *removal);

@@ -22,7 +22,7 @@ int wsrt_create_subvolume(int parent_fd, const char *name, struct wsrt_error *er
 {
     struct btrfs_ioctl_vol_args args = {0};
     if (!is_single_name(name))
-        return wsrt_fail_with(err, EINVAL, "create subvolume", "\"%s\" (not a single name)", name);
+        return wsrt_fail_with(err, EINVAL, "create subvolume", "\"%.100s\" (not a single name)", name);
     if (!is_on_btrfs(parent_fd))
         return wsrt_fail_with(err, EOPNOTSUPP, "create subvolume", "%s (not on btrfs)", name);
     memcpy(args.name, name, strlen(name));
@@ -36,7 +36,7 @@ int wsrt_snapshot_subvolume(int source_fd, int dest_parent_fd, const char *name,
     struct btrfs_ioctl_vol_args_v2 args = {.fd = source_fd};
     struct stat status;
     if (!is_single_name(name))
-        return wsrt_fail_with(err, EINVAL, "snapshot subvolume", "\"%s\" (not a single name)", name);
+        return wsrt_fail_with(err, EINVAL, "snapshot subvolume", "\"%.100s\" (not a single name)", name);
     if (!is_on_btrfs(source_fd) || fstat(source_fd, &status) < 0 || status.st_ino != SUBVOLUME_INODE)
         return wsrt_fail_with(err, EINVAL, "snapshot subvolume", "%s (the source is no subvolume)", name);
     memcpy(args.name, name, strlen(name));

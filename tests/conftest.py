@@ -1,0 +1,91 @@
+"""Real filesystems to test on: images in temporary directories, loop-mounted, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from webserv_rt.storage.pool import Pool
+
+POOL_BYTES = 8 << 30
+
+
+@contextmanager
+def mounted_image(directory: Path, kind: str, size_bytes: int) -> Iterator[Path]:
+    """Make an image with a filesystem of KIND ("xfs", "btrfs") and mount it for the length of the block."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a filesystem image needs root")
+    image, target = directory / f"{kind}.img", directory / kind
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
+    target.mkdir()
+    subprocess.run(["mount", "-o", "loop,noatime", str(image), str(target)], check=True)
+    try:
+        yield target
+    finally:
+        subprocess.run(["umount", str(target)], check=True)
+        image.unlink()
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """One pool for the whole session; whoever makes something in it removes it again."""
+    if os.geteuid() != 0:
+        pytest.skip("a pool needs root")
+    path = tmp_path_factory.mktemp("session-pool") / "pool"
+    pool = Pool.create(path, size_bytes=POOL_BYTES)
+    yield pool
+    try:
+        pool.destroy()
+    except BaseException:
+        subprocess.run(["umount", "--lazy", str(path)], check=False)
+        path.with_name("pool.img").unlink()
+        raise
+
+
+@pytest.fixture(scope="session")
+def xfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of an XFS filesystem of 1 GiB."""
+    with mounted_image(tmp_path_factory.mktemp("xfs"), "xfs", 1 << 30) as root:
+        yield root
+
+
+@pytest.fixture(scope="session")
+def btrfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of a btrfs filesystem of 1 GiB."""
+    with mounted_image(tmp_path_factory.mktemp("btrfs"), "btrfs", 1 << 30) as root:
+        yield root
+
+
+@pytest.fixture
+def small_xfs(tmp_path: Path) -> Iterator[Path]:
+    """The root of an XFS filesystem of the least size, 300 MiB, of one's own."""
+    with mounted_image(tmp_path, "xfs", 300 << 20) as root:
+        yield root
+
+
+@pytest.fixture(params=["xfs", "btrfs"])
+def reflink_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """An empty directory on a filesystem that shares blocks, of each kind in turn."""
+    root: Path = request.getfixturevalue(request.param)
+    directory = root / tmp_path.name
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def memory_directory(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory on a tmpfs of its own: a filesystem that cannot share blocks."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    target = tmp_path / "memory"
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(target)], check=True)
+    yield target
+    subprocess.run(["umount", str(target)], check=True)
