@@ -17,7 +17,7 @@ from typing import Final
 
 from webserv_rt import mmdebstrap
 from webserv_rt.errors import WebservError
-from webserv_rt.host import Host, placeholders
+from webserv_rt.host import RECIPE_SOURCE, Host, placeholders
 from webserv_rt.id_ranges import IDS_PER_RANGE
 from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
@@ -31,7 +31,7 @@ from webserv_rt.resolved_site import DEFAULT_PATH, ResolvedSite, resolve
 from webserv_rt.site import load_site
 from webserv_rt.storage.base import Base
 from webserv_rt.storage.errors import BaseNotFound
-from webserv_rt.template import KEPT_CAPABILITIES, Attached, bind_from_host, describe_root
+from webserv_rt.template import KEPT_CAPABILITIES, Source, bind, describe_root, open_host_directory
 
 SETUP_DIRECTORY: Final = "setup"
 SHM_BYTES: Final = 256 << 20
@@ -62,7 +62,7 @@ def build(
         present: Base | None = host.base(name)
     except BaseNotFound:
         present = None
-    if present is not None and present.record.source == f"recipe:{key}":
+    if present is not None and present.record.source == RECIPE_SOURCE + key:
         return present
     with ExitStack() as undo:
         work = f"build-{name}"
@@ -136,8 +136,12 @@ def _run_setup(host: Host, site: ResolvedSite, recipe: Recipe, recipe_directory:
         cgroup = workshop.cgroups.create(f"{workshop.cgroup_parent}/build-{site.name}")
         held.callback(cgroup.destroy)
         entry = held.enter_context(cgroup.open_entry())
-        mounts = [Attached(held.enter_context(bind_from_host(m.source)), m.target) for m in site.mounts]
-        mounts.append(Attached(held.enter_context(bind_from_host(str(recipe_directory))), f"/{SETUP_DIRECTORY}"))
+        wanted = [(mount.source, mount.target) for mount in site.mounts]
+        wanted.append((str(recipe_directory), f"/{SETUP_DIRECTORY}"))
+        sources = [Source(held.enter_context(open_host_directory(source)), target) for source, target in wanted]
+        mounts = [bind(source) for source in sources]
+        for mount in mounts:
+            held.callback(mount.mount.close)
         with open_directory(root) as directory:
             root_mount = held.enter_context(clone_mount(directory, userns=userns))
         log = held.enter_context(Descriptor(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterable
@@ -24,7 +25,13 @@ from webserv_rt.kernel.process import open_init_program
 from webserv_rt.profile import load_profile
 from webserv_rt.reaper import Reaper
 from webserv_rt.stock import NetworkStock
-from webserv_rt.storage.base import Base
+from webserv_rt.kernel.descriptor import open_directory
+from webserv_rt.resolved_site import resolve
+from webserv_rt.site import SiteSpec, load_site
+from webserv_rt.storage.base import Base, remove_base
+from webserv_rt.storage.errors import BaseInUse
+from webserv_rt.storage.importing import import_base
+from webserv_rt.storage.progress import ProgressCallback
 from webserv_rt.storage.layers import WritableLayers
 from webserv_rt.storage.pool import Pool
 from webserv_rt.strategy import Cold, Standby, Strategy
@@ -35,6 +42,8 @@ StrategyName = Literal["cold", "standby"]
 
 DEFAULT_POOL: Final = Path("/var/lib/webserv_rt")
 CGROUP_PARENT: Final = "webserv_rt"
+# What base.json gives as the source of a base that was built: the digest of the recipe and all it depends on.
+RECIPE_SOURCE: Final = "recipe:"
 
 
 class Host:
@@ -59,6 +68,7 @@ class Host:
         self._strategies: dict[tuple[str, str], Strategy] = {}
         self._instances: dict[str, Instance] = {}
         self._worlds: list[World] = []
+        self._closed = False
         with ExitStack() as opened:
             self.pool = opened.enter_context(Pool.open(default_pool() if pool is None else Path(pool)))
             self.cgroups = opened.enter_context(CgroupHost())
@@ -88,11 +98,11 @@ class Host:
 
     def bases(self) -> list[Base]:
         """Return the pool's bases, by name."""
-        return list_bases(self.pool.bases_path)
+        return self.pool.bases()
 
     def base(self, name: str) -> Base:
         """Return a base; raises `BaseNotFound`, naming those there are."""
-        return open_base(self.pool.bases_path, name)
+        return self.pool.base(name)
 
     def import_base(
         self,
@@ -112,10 +122,10 @@ class Host:
         return import_base(
             source,
             name,
-            bases=self.pool.bases_path,
+            bases=self.pool.path / "bases",
             staging=self.owner.path,
             site=None if site is None else site.read_bytes(),
-            check=lambda image: resolve(spec or SiteSpec(name=name), image, placeholders()),
+            check=lambda image: resolve(spec or _bare_site(name), image, placeholders()),
             recorded_source=None if recipe is None else f"{RECIPE_SOURCE}{recipe}",
             progress=progress,
         )
@@ -130,7 +140,7 @@ class Host:
             self.reaper.drain()
             if (template := self._templates.pop(name, None)) is not None:
                 template.close()
-            remove_base(self.pool.bases_path, name, staging=self.owner.path)
+            remove_base(self.pool.path / "bases", name, staging=self.owner.path)
 
     def create(
         self, base: str | Base, *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
@@ -202,6 +212,7 @@ class Host:
 
     def close(self) -> None:
         """Remove every world and instance, and give everything back; closing twice is harmless."""
+        self._closed = True
         self._opened.close()
 
     def _strategy(self, base: Base, name: StrategyName) -> Strategy:
@@ -219,15 +230,18 @@ class Host:
 
     def _template(self, base: Base) -> Template:
         if base.name not in self._templates:
-            spec = SiteSpec(name=base.name) if base.site_path is None else load_site(base.site_path)
+            spec = _bare_site(base.name) if base.site_path is None else load_site(base.site_path)
             site = resolve(spec, base.record.image, placeholders())
             profile = load_profile(site.profile)
             self._templates[base.name] = Template(base.name, open_directory(base.root), site, profile, self.owner.directory)
         return self._templates[base.name]
 
     def _takes_detached_layers(self) -> bool:
-        with WritableLayers(self.owner.directory, "probe", 0, os.fstat(self.owner.directory.fileno())) as layers:
+        layers = WritableLayers(self.owner.directory, "probe", 0, os.fstat(self.owner.directory.fileno()))
+        try:
             return takes_detached_layers(self.owner.directory, layers.upper, layers.work)
+        finally:
+            layers.remove()
 
     def _remove_all(self) -> None:
         with self._lock:
@@ -264,3 +278,8 @@ def default_pool() -> Path:
 def placeholders() -> dict[str, str]:
     """Return what the placeholders in a site spec stand for: {venv} is the environment this Python runs in."""
     return {"venv": sys.prefix}
+
+
+def _bare_site(base_name: str) -> SiteSpec:
+    """Return the spec of a base that came without one; its image's configuration says the rest."""
+    return SiteSpec(name=re.sub(r"[._]", "-", base_name).strip("-"))

@@ -23,7 +23,7 @@ from webserv_rt.kernel.plan import Plan
 from webserv_rt.kernel.process import Process, spawn
 from webserv_rt.stock import NetworkStock
 from webserv_rt.storage.layers import WritableLayers
-from webserv_rt.template import KEPT_CAPABILITIES, Attached, Template, describe_root
+from webserv_rt.template import KEPT_CAPABILITIES, Attached, Template, bind, describe_root
 
 LOG_TAIL_BYTES: Final = 4000
 
@@ -69,7 +69,7 @@ class Incarnation:
 
     def _spawn(self) -> Process:
         with ExitStack() as held:
-            overlay, data = self._mounts(held)
+            overlay, attached = self._mounts(held)
             entry = held.enter_context(self.cgroup.open_entry())
             plan = Plan()
             for tasks in entry.tasks:
@@ -77,7 +77,6 @@ class Incarnation:
             plan.unshare(steps.CLONE_NEWCGROUP | steps.CLONE_NEWTIME)
             plan.enter(self.network, steps.CLONE_NEWNET)
             plan.host_name(self.template.site.hosts[0])
-            attached = [*self.template.host_mounts, *data]
             describe_root(plan, overlay, attached, self.root_id, self.template.profile.shm_bytes)
             plan.open_files(self.template.profile.open_files)
             plan.confine(self.userns, KEPT_CAPABILITIES)
@@ -92,12 +91,15 @@ class Incarnation:
         ]
         by_path = self.workshop.layers_by_path
         overlay = held.enter_context(mount_overlay(lowers, self.layers.upper, self.layers.work, by_path=by_path))
-        data = []
+        attached = []
+        for directory in template.host_directories:
+            attached.append(bind(directory))
+            held.callback(attached[-1].mount.close)
         for index, source in enumerate(template.data):
             with self.layers.clone_data(source.directory, index) as clone:
                 mount = held.enter_context(clone_mount(clone, userns=self.userns))
-            data.append(Attached(mount, source.target))
-        return overlay, data
+            attached.append(Attached(mount, source.target))
+        return overlay, attached
 
     def _add_programs(self, plan: Plan, held: ExitStack) -> None:
         site = self.template.site

@@ -29,6 +29,7 @@ class Strategy(Protocol):
     """Where incarnations come from; thread-safe."""
 
     name: str
+    template: Template
 
     def take(self) -> Incarnation:
         """Return a running incarnation that nobody has used; it may still be getting ready."""
@@ -61,6 +62,7 @@ class Standby:
     name = "standby"
 
     def __init__(self, workshop: Workshop, template: Template, reaper: Reaper, n_spares: int) -> None:
+        self.template = template
         self._cold = Cold(workshop, template)
         self._reaper = reaper
         self._spares: deque[Incarnation] = deque()
@@ -103,7 +105,7 @@ class Standby:
             try:
                 spare = self._make_spare()
             except (WebservError, OSError) as error:
-                log.warning("no spare for %s: %s", self._cold.template.name, error)
+                log.warning("no spare for %s: %s", self.template.name, error)
                 self._publish(None, error)
                 self._pause()
                 continue

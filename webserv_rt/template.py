@@ -16,6 +16,7 @@ from webserv_rt.kernel.plan import Plan, Program, Wait
 from webserv_rt.profile import Profile
 from webserv_rt.resolved_site import ResolvedService, ResolvedSite
 from webserv_rt.site import Wait as SiteWait
+from webserv_rt.storage.base import hold
 from webserv_rt.storage.layers import make_frame
 from webserv_rt.storage.passwd import User, resolve_user
 
@@ -40,8 +41,8 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class DataSource:
-    """A data directory of the base, cloned for every instance."""
+class Source:
+    """An open directory and where what is made of it goes inside."""
 
     directory: Descriptor
     target: str
@@ -53,14 +54,15 @@ class Template:
     def __init__(self, name: str, root: Descriptor, site: ResolvedSite, profile: Profile, scratch: Descriptor) -> None:
         self.name = name
         self.root = root
+        hold(root.fileno())
         self.root_status = os.fstat(root.fileno())
         self.site = site
         self.profile = profile
         targets = [mount.target for mount in site.mounts]
         self.frame = make_frame(scratch, f"frame-{name}", root, site.hosts, targets)
-        self.host_mounts = [Attached(bind_from_host(mount.source), mount.target) for mount in site.mounts]
+        self.host_directories = [Source(open_host_directory(mount.source), mount.target) for mount in site.mounts]
         self.data = [
-            DataSource(open_directory(data.path.lstrip("/"), dir_fd=root.fileno()), data.path)
+            Source(open_directory(data.path.lstrip("/"), dir_fd=root.fileno()), data.path)
             for data in site.data
             if data.mode == "reflink"
         ]
@@ -91,10 +93,9 @@ class Template:
 
     def close(self) -> None:
         """Let go of the layers."""
-        for descriptor in (self.root, self.frame, *(mount.mount for mount in self.host_mounts)):
+        sources = [source.directory for source in (*self.host_directories, *self.data)]
+        for descriptor in (self.root, self.frame, *sources):
             descriptor.close()
-        for data in self.data:
-            data.directory.close()
 
 
 def describe_root(plan: Plan, root: Descriptor, attached: Sequence[Attached], root_id: int, shm_bytes: int) -> None:
@@ -113,14 +114,17 @@ def describe_root(plan: Plan, root: Descriptor, attached: Sequence[Attached], ro
         plan.read_only(path)
 
 
-def bind_from_host(source: str) -> Descriptor:
-    """Clone a directory of the host as a read-only mount to attach."""
+def open_host_directory(source: str) -> Descriptor:
+    """Open a directory of the host that is to be mounted inside, symbolic links followed."""
     try:
-        directory = open_directory(os.path.realpath(source))
+        return open_directory(os.path.realpath(source))
     except OSError as error:
         raise WebservError(f"mount source {source}: {error.strerror}") from error
-    with directory:
-        return clone_mount(directory, read_only=True)
+
+
+def bind(source: Source) -> Attached:
+    """Clone a directory of the host as a read-only mount; each attaches once, so every instance needs its own."""
+    return Attached(clone_mount(source.directory, read_only=True), source.target)
 
 
 def _program(root: Descriptor, service: ResolvedService) -> Program:

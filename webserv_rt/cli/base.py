@@ -21,7 +21,7 @@ from webserv_rt.cli.app import (
 )
 from webserv_rt.host import Host
 from webserv_rt.recipe import find_recipe
-from webserv_rt.storage.base import Base, list_bases, open_base
+from webserv_rt.storage.base import Base
 from webserv_rt.storage.pool import Pool
 from webserv_rt.verify import verify as verify_base
 
@@ -56,7 +56,7 @@ def build(recipe: str, pool: PoolOption, name: Annotated[str | None, typer.Optio
 def ls(pool: PoolOption, as_json: JsonOption = False) -> None:
     """List the bases."""
     with Pool.open(pool) as opened:
-        found = [_record(base) for base in list_bases(opened.bases_path)]
+        found = [_record(base) for base in opened.bases()]
     if not as_json:
         found = [{**row, "digest": row["digest"][:19], "size": human_bytes(row["size_bytes"])} for row in found]
     columns = ("name", "digest", "size", "n_entries", "created")
@@ -67,7 +67,7 @@ def ls(pool: PoolOption, as_json: JsonOption = False) -> None:
 def show(name: str, pool: PoolOption, as_json: JsonOption = False) -> None:
     """Show what is known about a base, its site spec included."""
     with Pool.open(pool) as opened:
-        base = open_base(opened.bases_path, name)
+        base = opened.base(name)
         record = _record(base)
         spec = base.site_path.read_text() if base.site_path else None
     if as_json:
@@ -84,7 +84,7 @@ def show(name: str, pool: PoolOption, as_json: JsonOption = False) -> None:
 def verify(name: str, pool: PoolOption) -> None:
     """Read all of a base again, compare it with what was sealed, prove its databases were shut down cleanly."""
     with Pool.open(pool) as opened, progress_bar(f"verifying {name}") as progress:
-        proven = verify_base(open_base(opened.bases_path, name), progress)
+        proven = verify_base(opened.base(name), progress)
     for line in proven:
         out.print(f"[green]ok[/] {line}")
 

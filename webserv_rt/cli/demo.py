@@ -21,6 +21,7 @@ from webserv_rt.host import Host
 from webserv_rt.instance import Instance
 from webserv_rt.recipe import RECIPES
 from webserv_rt.storage.pool import Pool
+from webserv_rt.storage.pool_errors import PoolNotFound
 from webserv_rt.storage.scan import scan_tree
 
 N_SHOPS = 16
@@ -44,7 +45,7 @@ def demo(
         with progress_bar("building the shop") as progress:
             build(host, RECIPES / "shop", say=lambda line: err.print(f"[dim]{line}"), progress=progress)
         out.print(f"[bold]{n} shops from one read-only base[/]")
-        used_before = host.pool.used_bytes()
+        used_before = host.pool.status().used_bytes
         start = time.perf_counter()
         shops = [launched.enter_context(host.create("shop", strategy="standby" if i == 0 else "cold")) for i in range(n)]
         with ThreadPoolExecutor(4) as threads:
@@ -70,7 +71,7 @@ def demo(
             raise WebservError("the reset shop differs from its start state")
         standby = [timing.ready_ms, *_more_resets(host, shops[0])]
         cold = [shop.reset().ready_ms for shop in shops[1:6]]
-        used = host.pool.used_bytes() - used_before
+        used = host.pool.status().used_bytes - used_before
         memory = sum(shop.statistics().pss_bytes for shop in shops) / n
         _print_times(standby, cold)
         out.print(f"each shop holds {human_bytes(used / (n + 1))} of storage and {human_bytes(memory)} of memory (PSS)")
@@ -78,7 +79,9 @@ def demo(
 
 
 def _ensure_pool(path: Path) -> None:
-    if not Pool.exists(path):
+    try:
+        Pool.open(path).close()
+    except PoolNotFound:
         err.print(f"[dim]creating the pool {path} (sparse, grows to {human_bytes(POOL_BYTES)} at most)")
         Pool.create(path, size_bytes=POOL_BYTES).close()
 

@@ -63,5 +63,5 @@ def destroy(
     """Remove the pool with all its bases; refused while something runs from it."""
     if not yes:
         typer.confirm(f"Remove {pool} with all its bases and snapshots?", abort=True)
-    Pool.destroy(pool)
+    Pool.open(pool).destroy()
     out.print(f"pool {pool} removed")

@@ -20,7 +20,7 @@ class WritableLayers:
     the base's ids and are idmapped when they are attached.
     """
 
-    def __init__(self, parent: Descriptor, name: str, root_id: int, root_mode: os.stat_result) -> None:
+    def __init__(self, parent: Descriptor, name: str, root_id: int, base_root: os.stat_result) -> None:
         self.parent = parent
         self.name = name
         os.mkdir(name, 0o700, dir_fd=parent.fileno())
@@ -31,8 +31,9 @@ class WritableLayers:
         self.upper = open_directory("upper", dir_fd=self.directory.fileno())
         self.work = open_directory("work", dir_fd=self.directory.fileno())
         # The upper's root is what the instance sees as "/": it must look like the base's.
-        os.fchown(self.upper.fileno(), root_id + root_mode.st_uid, root_id + root_mode.st_gid)
-        os.fchmod(self.upper.fileno(), stat.S_IMODE(root_mode.st_mode))
+        os.fchown(self.upper.fileno(), root_id + base_root.st_uid, root_id + base_root.st_gid)
+        os.fchmod(self.upper.fileno(), stat.S_IMODE(base_root.st_mode))
+        os.utime(self.upper.fileno(), ns=(base_root.st_atime_ns, base_root.st_mtime_ns))
         os.fchown(self.work.fileno(), root_id, root_id)
 
     def clone_data(self, source: Descriptor, index: int) -> Descriptor:
