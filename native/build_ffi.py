@@ -22,12 +22,13 @@ PRIVATE_HEADERS = {
     "beneath.h",
     "cleanup.h",
     "clone_entry.h",
-    "faults.h",
 }
+if os.environ.get("WSRT_BUILD") != "faults":
+    PRIVATE_HEADERS.add("faults.h")
 SOURCES = sorted(
     str(path.relative_to(NATIVE.parent)) for path in [*NATIVE.glob("*.c"), *NATIVE.glob("gateway/*.c")]
 )
-INIT_SOURCES = sorted(str(path.relative_to(NATIVE)) for path in NATIVE.glob("init/*.c")) + ["error.c"]
+INIT_SOURCES = sorted(str(path.relative_to(NATIVE)) for path in NATIVE.glob("init/*.c")) + ["error.c", "faults.c"]
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wvla", "-Wstrict-prototypes"]
 

@@ -19,12 +19,13 @@
 enum { HOLDER_STACK_BYTES = 16384 };
 
 /* The namespace needs a process to be made in; this one shares our memory (no page table is copied) and only
- * sleeps. It may not touch errno or the heap: the thread-local storage is the caller's. */
+ * sleeps. It may not touch errno or the heap: the thread-local storage is the caller's (in parentheses, see
+ * faults.h, for the same reason). */
 static int hold_namespace(void *unused)
 {
     (void)unused;
     for (;;)
-        syscall(SYS_rt_sigsuspend, &(unsigned long){~0UL}, sizeof(unsigned long));
+        (syscall)(SYS_rt_sigsuspend, &(unsigned long){~0UL}, sizeof(unsigned long));
     return 0;
 }
 

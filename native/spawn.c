@@ -23,7 +23,11 @@ static void __attribute__((noinline, noreturn, no_sanitize("address", "undefined
 become_program(int program_fd, int control_fd)
 {
     static char *const arguments[] = {(char *)"wsrt-init", NULL};
+#ifdef WSRT_FAULTS
+    char *const environment[] = {(char *)wsrt_faults_environment(), NULL};
+#else
     static char *const environment[] = {NULL};
+#endif
     int fd = program_fd;
     /* Out of the way first, so that descriptor 3 is free whatever number the two had. */
     if (fd == CONTROL_FD)
@@ -33,7 +37,8 @@ become_program(int program_fd, int control_fd)
     else
         dup3(control_fd, CONTROL_FD, 0);
     /* Descriptors of the embedding program that lack close-on-exec must not leak into an instance. */
-    close_range(CONTROL_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    if (close_range(CONTROL_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+        _exit(127);
     syscall(SYS_execveat, fd, "", arguments, environment, AT_EMPTY_PATH);
     _exit(127);
 }
