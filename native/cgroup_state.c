@@ -125,19 +125,21 @@ static int wait_event(const struct wsrt_cgroup_hierarchy *hierarchy, const char 
     }
 }
 
-/* The v1 freezer notifies nobody; each look also makes it try again (a state of FREEZING is completed so). */
-static int wait_freezer(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *wanted,
-                        int timeout_ms, struct wsrt_error *err)
+/* Bring the v1 freezer to STATE. It notifies nobody, and a task that missed the request leaves it at FREEZING
+ * for good: so the request is made again before each look (freezer-subsystem.txt leaves that to user space). */
+static int set_freezer(const struct wsrt_cgroup_hierarchy *freezer, const char *path, const char *wanted,
+                       int timeout_ms, struct wsrt_error *err)
 {
     int64_t deadline = wsrt_cgroup_now_ms() + timeout_ms;
     for (int attempt = 0;; attempt++) {
         char state[32];
-        if (wsrt_cgroup_get(hierarchy, path, "freezer.state", state, sizeof state) < 0)
-            return wsrt_fail(err, "read freezer.state", "%s/%s", hierarchy->directory, path);
+        if (wsrt_cgroup_put(freezer, path, "freezer.state", wanted) < 0 ||
+            wsrt_cgroup_get(freezer, path, "freezer.state", state, sizeof state) < 0)
+            return wsrt_fail(err, "set freezer.state", "%s/%s: %s", freezer->directory, path, wanted);
         if (strncmp(state, wanted, strlen(wanted)) == 0)
             return 0;
         if (wsrt_cgroup_now_ms() >= deadline)
-            return wsrt_fail_with(err, ETIMEDOUT, "wait for cgroup", "%s/%s: %s", hierarchy->directory, path, wanted);
+            return wsrt_fail_with(err, ETIMEDOUT, "wait for cgroup", "%s/%s: %s", freezer->directory, path, wanted);
         struct timespec pause = wsrt_cgroup_pause(attempt);
         nanosleep(&pause, NULL);
     }
@@ -156,12 +158,9 @@ int wsrt_cgroup_freeze(const struct wsrt_cgroup_mounts *mounts, const char *path
         return wait_event(v2, path, "frozen", frozen, timeout_ms, err);
     }
     const struct wsrt_cgroup_hierarchy *freezer = wsrt_cgroup_with(mounts, WSRT_CGROUP_FREEZER);
-    const char *state = frozen ? "FROZEN" : "THAWED";
     if (freezer == NULL)
         return wsrt_fail_with(err, ENODEV, step, "%s (neither cgroup v2 nor the v1 freezer may be used)", path);
-    if (wsrt_cgroup_put(freezer, path, "freezer.state", state) < 0)
-        return wsrt_fail(err, step, "%s/%s", freezer->directory, path);
-    return wait_freezer(freezer, path, state, timeout_ms, err);
+    return set_freezer(freezer, path, frozen ? "FROZEN" : "THAWED", timeout_ms, err);
 }
 
 /* Send SIGKILL to each process. That a pid read here is another process by the time it is killed would take a

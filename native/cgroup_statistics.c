@@ -16,10 +16,14 @@ static int64_t number_in(const struct wsrt_cgroup_hierarchy *hierarchy, const ch
     return wsrt_cgroup_get(hierarchy, path, file, text, sizeof text) <= 0 ? -1 : strtoll(text, NULL, 10);
 }
 
-static int64_t nanoseconds_in_us(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file)
+static int64_t us_of_ns(int64_t nanoseconds)
 {
-    int64_t nanoseconds = number_in(hierarchy, path, file);
     return nanoseconds < 0 ? -1 : nanoseconds / 1000;
+}
+
+static int64_t us_of_ticks(int64_t ticks)
+{
+    return ticks < 0 ? -1 : ticks * (1000000 / sysconf(_SC_CLK_TCK));
 }
 
 /* Read a file of many lines; the empty text, in which no key is found, when there is no such file. */
@@ -57,8 +61,9 @@ static void read_memory_v1(const struct wsrt_cgroup_hierarchy *memory, const cha
     out->oom_kills = wsrt_cgroup_number(text_of(memory, path, "memory.oom_control", text), "oom_kill");
 }
 
-/* Every v2 group counts its cpu time, with the cpu controller or without; throttling belongs to the
- * controller. */
+/* Every v2 group counts its cpu time, with the cpu controller or without; throttling belongs to the controller.
+ * Of v1's figures for user and system time, those of cpuacct.stat add up to the usage (from Linux 5.17), those of
+ * cpuacct.usage_user and _sys miss what falls between ticks. */
 static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, struct wsrt_cgroup_statistics *out)
 {
     char text[TEXT_SIZE];
@@ -72,14 +77,13 @@ static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, 
         out->cpu_system_us = wsrt_cgroup_number(text, "system_usec");
         out->cpu_throttled_us = wsrt_cgroup_number(text, "throttled_usec");
     } else if (cpuacct != NULL) {
-        out->cpu_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage");
-        out->cpu_user_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage_user");
-        out->cpu_system_us = nanoseconds_in_us(cpuacct, path, "cpuacct.usage_sys");
+        out->cpu_us = us_of_ns(number_in(cpuacct, path, "cpuacct.usage"));
+        text_of(cpuacct, path, "cpuacct.stat", text);
+        out->cpu_user_us = us_of_ticks(wsrt_cgroup_number(text, "user"));
+        out->cpu_system_us = us_of_ticks(wsrt_cgroup_number(text, "system"));
     }
-    if (cpu != NULL && cpu->version == 1) {
-        int64_t nanoseconds = wsrt_cgroup_number(text_of(cpu, path, "cpu.stat", text), "throttled_time");
-        out->cpu_throttled_us = nanoseconds < 0 ? -1 : nanoseconds / 1000;
-    }
+    if (cpu != NULL && cpu->version == 1)
+        out->cpu_throttled_us = us_of_ns(wsrt_cgroup_number(text_of(cpu, path, "cpu.stat", text), "throttled_time"));
 }
 
 /* v2: "254:0 rbytes=4096 wbytes=0 rios=1 ..." for each device, v1: "254:0 Read 4096"; sum what follows KEY. */

@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,10 @@ def wait_until_inside(group: Cgroup, n_processes: int = 1) -> None:
         time.sleep(0.01)
 
 
+def n_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 def reads_line(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     return process.stdout.readline()
@@ -173,7 +178,8 @@ def test_user_with_a_delegated_subtree_makes_groups_in_it(delegated: Path) -> No
     os.chown(delegated / "supervisor", 65534, 65534)
     os.chown(delegated / "supervisor/cgroup.procs", 65534, 65534)
     # The right to read everything lets the user read this checkout, wherever it is, and write nothing.
-    become = "setpriv --reuid 65534 --clear-groups --inh-caps=-all,+dac_read_search --ambient-caps=+dac_read_search"
+    capabilities = "--inh-caps=-all,+dac_read_search --ambient-caps=+dac_read_search"
+    become = f"setpriv --reuid 65534 --clear-groups {capabilities}"
     script = f'echo 0 > {delegated}/supervisor/cgroup.procs && exec {become} "$@"'
     result = run_script("sh", "-c", script, "sh", sys.executable, "-c", USE_GROUPS)
     assert (result.stdout, result.stderr) == (f"{delegated}\n-9\n", "")
@@ -184,6 +190,7 @@ set -e
 echo 0 > {delegated}/cgroup.procs
 exec unshare --cgroup --mount --propagation private sh -ec '
 echo 0 > {inside}/cgroup.procs
+mount -t tmpfs none /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 exec "$@"' sh "$@"
 """
@@ -195,14 +202,17 @@ def test_groups_are_made_below_the_root_of_a_cgroup_namespace(delegated: Path) -
     assert (result.stdout, result.stderr) == ("/sys/fs/cgroup\n-9\n", "")
 
 
-def test_delegated_root_that_holds_processes_is_refused_saying_what_to_do(host: CgroupHost, delegated: Path) -> None:
-    if host.layout is not Layout.V2:
-        pytest.skip("the v2 hierarchy of this host has no controllers to enable")
+def test_delegated_root_that_holds_processes_is_refused_where_controllers_are_to_be_enabled(
+    host: CgroupHost, delegated: Path
+) -> None:
     script = NAMESPACE.format(delegated=delegated, inside=delegated)
     result = run_script("sh", "-c", script, "sh", sys.executable, "-c", USE_GROUPS)
-    expected = "enable cgroup controllers on /sys/fs/cgroup/. (processes live in it: move them to a child group first): EBUSY"
-    assert expected in result.stderr
-    assert [child.name for child in delegated.iterdir() if child.is_dir()] == ["supervisor"]
+    if host.layout is Layout.HYBRID:  # the v2 hierarchy has no controllers
+        assert (result.stdout, result.stderr) == ("/sys/fs/cgroup\n-9\n", "")
+    else:
+        advice = "(processes live in it: move them to a child group first): EBUSY"
+        assert f"enable cgroup controllers on /sys/fs/cgroup/. {advice}" in result.stderr
+        assert [child.name for child in delegated.iterdir() if child.is_dir()] == ["supervisor"]
 
 
 # Making and removing
@@ -226,7 +236,9 @@ def test_group_that_exists_is_refused(host: CgroupHost, group: Cgroup) -> None:
 
 
 @pytest.mark.parametrize("last", [0, -1])
-def test_failure_in_one_hierarchy_leaves_nothing_in_the_others(host: CgroupHost, parent: str, last: int) -> None:
+def test_failure_in_one_hierarchy_leaves_nothing_in_the_others(
+    host: CgroupHost, parent: str, last: int
+) -> None:
     collision = directories(host, f"{parent}/instance")[last]
     collision.mkdir(parents=True)
     with pytest.raises(KernelError, match="EEXIST"):
@@ -239,18 +251,18 @@ def test_failure_below_new_parents_leaves_no_parents(host: CgroupHost, parent: s
     # The kernel takes a parent's name but not one with a newline, and none that makes the path too long.
     with pytest.raises(KernelError, match=r"(?s)make cgroup.*EINVAL"):
         host.create(f"{parent}/a/b/line\nbreak")
-    with pytest.raises(KernelError, match="make cgroup.*ENAMETOOLONG"):
+    with pytest.raises(KernelError, match=r"make cgroup.*ENAMETOOLONG"):
         host.create(f"{parent}/a/b/{'x' * 4096}")
     assert not any(directory.exists() for directory in directories(host, parent))
 
 
 @pytest.mark.parametrize("path", ["", "/", "/x", "x/", "a//b", ".", "a/..", "../x", "a/./b"])
 def test_path_that_is_not_a_plain_relative_one_is_refused(host: CgroupHost, path: str) -> None:
-    with pytest.raises(KernelError, match="name a cgroup.*EINVAL"):
+    with pytest.raises(KernelError, match=r"name a cgroup.*EINVAL"):
         host.create(path)
-    with pytest.raises(KernelError, match="name a cgroup.*EINVAL"):
+    with pytest.raises(KernelError, match=r"name a cgroup.*EINVAL"):
         host.group(path).destroy()
-    with pytest.raises(KernelError, match="name a cgroup.*EINVAL"):
+    with pytest.raises(KernelError, match=r"name a cgroup.*EINVAL"):
         host.children(path)
 
 
@@ -300,21 +312,19 @@ def test_500_rounds_leave_nothing(host: CgroupHost, parent: str) -> None:
 
 def _counts() -> dict[str, int]:
     n_groups = sum(1 for _ in Path("/sys/fs/cgroup").rglob("webserv_rt_test/*"))
-    return {"descriptors": len(os.listdir("/proc/self/fd")), "groups": n_groups}
+    return {"descriptors": n_descriptors(), "groups": n_groups}
 
 
-def test_several_threads_share_new_parents(host: CgroupHost, parent: str) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    def round_trip(number: int) -> None:
-        for turn in range(25):
+def test_parent_that_others_remove_when_empty_is_made_again(host: CgroupHost, parent: str) -> None:
+    def make_and_remove(number: int) -> None:
+        for _ in range(50):
             host.create(f"{parent}/deep/er/{number}").destroy()
-            if turn % 5 == 0:
-                with contextlib.suppress(KernelError):
-                    host.group(f"{parent}/deep/er").destroy(timeout_s=0)
+            for directory in directories(host, f"{parent}/deep/er"):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(round_trip, range(4)))
+        list(pool.map(make_and_remove, range(4)))
 
 
 # Entering
@@ -328,10 +338,16 @@ def test_entry_has_one_way_per_hierarchy(host: CgroupHost, group: Cgroup) -> Non
             assert not os.get_inheritable(descriptor)
 
 
-def test_process_that_writes_0_to_the_tasks_files_is_in_the_v1_groups(host: CgroupHost, group: Cgroup) -> None:
+def test_process_that_writes_0_to_the_tasks_files_is_in_the_v1_groups(
+    host: CgroupHost, group: Cgroup
+) -> None:
     with group.open_entry() as entry:
         fds = [descriptor.fileno() for descriptor in entry.tasks]
-        script = "import os, sys; [os.write(int(fd), b'0') for fd in sys.argv[1:]]; print(open('/proc/self/cgroup').read())"
+        script = (
+            "import os, sys\n"
+            "for fd in sys.argv[1:]: os.write(int(fd), b'0')\n"
+            "print(open('/proc/self/cgroup').read())"
+        )
         command = [sys.executable, "-S", "-E", "-c", script, *map(str, fds)]
         output = subprocess.run(command, pass_fds=fds, capture_output=True, check=True, text=True).stdout
     inside = [line for line in output.splitlines() if line.endswith(group.path)]
@@ -343,10 +359,10 @@ def _descriptors(entry: Entry) -> list[int]:
 
 
 def test_entry_of_a_group_that_is_not_there_is_refused(host: CgroupHost, parent: str) -> None:
-    n_descriptors = len(os.listdir("/proc/self/fd"))
+    before = n_descriptors()
     with pytest.raises(KernelError, match=rf"open cgroup on .*{parent}/none: ENOENT"):
         host.group(f"{parent}/none").open_entry()
-    assert len(os.listdir("/proc/self/fd")) == n_descriptors
+    assert n_descriptors() == before
 
 
 # Limits
@@ -368,7 +384,9 @@ def test_what_the_hierarchy_lacks_is_named(host: CgroupHost, group: Cgroup) -> N
     unapplied = group.limit(Limits(memory_high_bytes=32 * MIB, io_weight=50))
     is_v1 = hierarchy_with(host, "memory").version == 1
     assert ("memory_high_bytes" in unapplied) == is_v1
-    heeds_io_weight = any("[bfq]" in path.read_text() for path in Path("/sys/block").glob("*/queue/scheduler"))
+    heeds_io_weight = any(
+        "[bfq]" in path.read_text() for path in Path("/sys/block").glob("*/queue/scheduler")
+    )
     assert ("io_weight" in unapplied) == (not heeds_io_weight)
 
 
@@ -429,7 +447,7 @@ def test_zero_is_refused(group: Cgroup) -> None:
 
 
 def test_limit_on_a_group_that_is_not_there_is_an_error(host: CgroupHost, parent: str) -> None:
-    with pytest.raises(KernelError, match="limit cgroup .*ENOENT"):
+    with pytest.raises(KernelError, match=r"limit cgroup .*ENOENT"):
         host.group(f"{parent}/none").limit(Limits(pids=5))
 
 
@@ -596,7 +614,12 @@ def test_wait_empty_gives_up_in_bounded_time(group: Cgroup) -> None:
 
 
 def test_pids_names_more_processes_than_a_first_guess(group: Cgroup) -> None:
-    script = "import subprocess, time\nfor _ in range(300): subprocess.Popen(['sleep', '60'])\nprint('up', flush=True)\ntime.sleep(60)"
+    script = (
+        "import os, signal\n"
+        "for _ in range(300): os.fork() or signal.pause()\n"
+        "print('up', flush=True)\n"
+        "signal.pause()"
+    )
     with python_in(group, script) as process:
         assert reads_line(process) == b"up\n"
         assert len(group.pids()) == 301
@@ -608,7 +631,9 @@ def test_pids_names_more_processes_than_a_first_guess(group: Cgroup) -> None:
 # Statistics
 
 
-def test_statistics_count_memory_by_kind_and_cpu_time(host: CgroupHost, group: Cgroup, tmp_path: Path) -> None:
+def test_statistics_count_memory_by_kind_and_cpu_time(
+    host: CgroupHost, group: Cgroup, tmp_path: Path
+) -> None:
     hierarchy_with(host, "memory")
     script = (
         "import sys, time\n"
@@ -627,7 +652,7 @@ def test_statistics_count_memory_by_kind_and_cpu_time(host: CgroupHost, group: C
     assert statistics.memory_file_bytes is not None and statistics.memory_file_bytes >= 24 * MIB
     assert statistics.cpu_us is not None and statistics.cpu_us >= 300_000
     assert statistics.cpu_user_us is not None and statistics.cpu_system_us is not None
-    assert statistics.cpu_user_us + statistics.cpu_system_us == pytest.approx(statistics.cpu_us, abs=20_000)
+    assert statistics.cpu_user_us + statistics.cpu_system_us == pytest.approx(statistics.cpu_us, abs=40_000)
     assert statistics.pids == 1
 
 
@@ -656,5 +681,5 @@ def test_statistics_of_a_new_group_are_zero_or_unknown(group: Cgroup) -> None:
 
 
 def test_statistics_of_a_group_that_is_not_there_are_an_error(host: CgroupHost, parent: str) -> None:
-    with pytest.raises(KernelError, match="read statistics of cgroup .*ENOENT"):
+    with pytest.raises(KernelError, match=r"read statistics of cgroup .*ENOENT"):
         host.group(f"{parent}/none").statistics()
