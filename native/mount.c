@@ -12,6 +12,17 @@
 
 #include "cleanup.h"
 
+/* As wsrt_fail, on PATH below DIR_FD. */
+static int fail_below(int dir_fd, const char *path, const char *step, struct wsrt_error *err)
+{
+    int code = errno;
+    char link[32], directory[200];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", dir_fd);
+    ssize_t length = readlink(link, directory, sizeof directory - 1);
+    directory[length < 0 ? 0 : length] = '\0';
+    return wsrt_fail_with(err, code, step, "%s%s%s", length < 0 ? link : directory, *path ? "/" : "", path);
+}
+
 int wsrt_mount_clone(int dir_fd, const char *path, int userns_fd, int flags, struct wsrt_error *err)
 {
     unsigned tree_flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
@@ -35,9 +46,9 @@ int wsrt_mount_clone(int dir_fd, const char *path, int userns_fd, int flags, str
 
     CLEANUP_FD int mount_fd = open_tree(dir_fd, path, tree_flags);
     if (mount_fd < 0)
-        return wsrt_fail(err, "clone mount", "%s", path);
+        return fail_below(dir_fd, path, "clone mount", err);
     if (mount_setattr(mount_fd, "", attribute_flags, &attributes, sizeof attributes) < 0)
-        return wsrt_fail(err, userns_fd >= 0 ? "idmap mount" : "set mount attributes", "%s", path);
+        return fail_below(dir_fd, path, userns_fd >= 0 ? "idmap mount" : "set mount attributes", err);
     return steal_fd(&mount_fd);
 }
 

@@ -79,14 +79,14 @@ static void close_handed_over(const struct run *run)
             close(run->plan.fds[i]);
 }
 
-static void __attribute__((noreturn)) start_serving(struct run *run)
+static int start_serving(struct run *run, struct wsrt_error *err)
 {
-    /* Its own messages go to a log of its own. */
+    /* Its own messages go to a log of its own; the host's streams must not stay. */
     int log_fd = plan_fd(&run->plan, &run->step, 1);
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null_fd, STDIN_FILENO);
-    dup2(log_fd >= 0 ? log_fd : null_fd, STDOUT_FILENO);
-    dup2(log_fd >= 0 ? log_fd : null_fd, STDERR_FILENO);
+    if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 ||
+        dup2(log_fd >= 0 ? log_fd : null_fd, STDOUT_FILENO) < 0 || dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
+        return wsrt_fail(err, "connect standard streams", "pid 1");
     close(null_fd);
     close_handed_over(run);
     report(&(struct wsrt_error){0});
@@ -161,7 +161,7 @@ static int carry_out(struct run *run, struct wsrt_error *err)
     case WSRT_STEP_SERVICE:
         return add_service(run, err);
     case WSRT_STEP_SERVE:
-        start_serving(run);
+        return start_serving(run, err);
     case WSRT_STEP_EXEC:
         return execute(run, err);
     case WSRT_STEP_RUN:

@@ -59,17 +59,21 @@ int service_decode(const struct plan *plan, const struct step *step, struct serv
     return 0;
 }
 
-static void connect_stdio(const struct service *service)
+/* Whatever descriptor stayed as it was would be one that the instance must not have. */
+static int connect_stdio(const struct service *service)
 {
     int lifted[3];
     /* Lifted first: a descriptor handed over may sit on the very number another one needs. */
     for (int i = 0; i < 3; i++) {
         int fd = service->stdio[i] >= 0 ? service->stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
-        lifted[i] = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        lifted[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        if (lifted[i] < 0)
+            return -1;
     }
     for (int i = 0; i < 3; i++)
-        dup2(lifted[i], i);
-    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+        if (dup2(lifted[i], i) < 0)
+            return -1;
+    return close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 
 static void reset_signals(void)
@@ -83,10 +87,12 @@ static void reset_signals(void)
 
 void service_become(const struct service *service)
 {
-    const char *step = "set groups";
-    connect_stdio(service);
+    const char *step = "connect standard streams";
+    if (connect_stdio(service) < 0)
+        goto failed;
     reset_signals();
     umask(022);
+    step = "set groups";
     if (setgroups((size_t)service->n_groups, service->groups) < 0)
         goto failed;
     step = "set user";
@@ -94,8 +100,9 @@ void service_become(const struct service *service)
         setresuid(service->uid, service->uid, service->uid) < 0)
         goto failed;
     /* After the change of user, which clears it. */
-    if (service->dies_with_parent)
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    step = "set signal of the parent's death";
+    if (service->dies_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        goto failed;
     step = service->directory;
     if (chdir(service->directory) < 0)
         goto failed;
