@@ -9,8 +9,6 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,8 +150,8 @@ class Verifier:
 
 def read_json(blobs: Blobs, name: str, digest: str | None = None) -> Any:
     """Return the JSON in the file NAME of BLOBS, which must have DIGEST. Raises `SourceDamaged`."""
-    with _closing(blobs.open(name)) as file:
-        data = io.BufferedReader(file).read(_MAX_JSON_BYTES + 1)
+    with io.BufferedReader(blobs.open(name)) as file:
+        data = file.read(_MAX_JSON_BYTES + 1)
     if len(data) > _MAX_JSON_BYTES:
         raise ImportRefused(f"the image's file {shown(name)} is too large to be a description")
     if digest is not None:
@@ -164,11 +162,3 @@ def read_json(blobs: Blobs, name: str, digest: str | None = None) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise SourceDamaged(f"the image's file {shown(name)} is no JSON: {error}") from error
-
-
-@contextmanager
-def _closing(file: io.RawIOBase) -> Iterator[io.RawIOBase]:
-    try:
-        yield file
-    finally:
-        file.close()

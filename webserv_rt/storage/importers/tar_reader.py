@@ -152,8 +152,8 @@ class TarReader:
             size=size if kind == "file" else 0,
             mtime_ns=_time_ns(pax.get("mtime"), header[136:148]),
             link_name=_text(pax.get("linkpath") or long_link or _string(header[157:257])),
-            major=_number(header[329:337]) if kind in ("character", "block") else 0,
-            minor=_number(header[337:345]) if kind in ("character", "block") else 0,
+            major=_device_number(header[329:337], 12) if kind in ("character", "block") else 0,
+            minor=_device_number(header[337:345], 20) if kind in ("character", "block") else 0,
             xattrs=_xattrs(pax),
         )
         if not 0 <= entry.size < 1 << 63:
@@ -168,11 +168,11 @@ class TarReader:
             entry.size = _number(header[483:495])
             numbers = self._old_gnu_map(header)
         elif pax.get("GNU.sparse.major") == b"1":
-            entry.size = _decimal(pax["GNU.sparse.realsize"]) if "GNU.sparse.realsize" in pax else -1
+            entry.size = _decimal(pax.get("GNU.sparse.realsize", b""))
             numbers = self._pax_map()
-        elif "GNU.sparse.map" in pax:
-            entry.size = _decimal(pax["GNU.sparse.size"]) if "GNU.sparse.size" in pax else -1
-            numbers = [_decimal(number) for number in pax["GNU.sparse.map"].split(b",")]
+        elif "GNU.sparse.map" in pax or "GNU.sparse.size" in pax:
+            entry.size = _decimal(pax.get("GNU.sparse.size", b""))
+            numbers = [_decimal(number) for number in pax.get("GNU.sparse.map", b"").split(b",")]
         else:
             entry.segments = [(0, entry.size)] if entry.size else []
             return
@@ -290,6 +290,13 @@ def _id(pax: bytes | None, field: bytes) -> int:
     return value
 
 
+def _device_number(field: bytes, n_bits: int) -> int:
+    value = _number(field)
+    if not 0 <= value < 1 << n_bits:
+        raise ValueError(f"{value} is no device number")
+    return value
+
+
 def _time_ns(pax: bytes | None, field: bytes) -> int:
     seconds, fraction_ns = (0, 0) if pax else (_number(field), 0)
     if pax:
@@ -337,8 +344,9 @@ def _xattrs(pax: dict[str, bytes]) -> dict[str, bytes]:
         if key.startswith(_XATTR):
             # GNU tar writes "=" and "%" in names as "%3D" and "%25".
             values[key[len(_XATTR) :].replace("%3D", "=").replace("%25", "%")] = value
-        elif key in _ACLS:
-            values[_ACLS[key]] = xattrs.acl_from_text(_text(value))
+    for key, name in _ACLS.items():
+        if key in pax and name not in values:
+            values[name] = xattrs.acl_from_text(_text(pax[key]))
     return values
 
 
