@@ -1,0 +1,106 @@
+"""The site that the tests of the runtime run: busybox's web server, its shell, and the host's Python."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from webserv_rt.command import ExecResult
+from webserv_rt.instance import Instance
+
+BUSYBOX: Final = Path("/usr/bin/busybox")
+PAGE: Final = "toolbox at your service\n"
+WEB: Final = '["/bin/httpd", "-f", "-p", "80", "-h", "/srv/www"]'
+
+SITE: Final = f"""
+name = "toolbox"
+profile = "tiny"
+hosts = ["toolbox.test", "www.toolbox.test"]
+port = 80
+
+[[services]]
+name = "web"
+command = {WEB}
+
+[ready]
+http = "/"
+contains = "at your service"
+timeout_s = 30
+
+[[data]]
+path = "/var/lib/store"
+
+[[data]]
+path = "/var/lib/plain"
+mode = "overlay"
+
+[[mounts]]
+source = "/usr"
+target = "/usr"
+
+[stop]
+timeout_s = 2
+"""
+
+_DIRECTORIES: Final = ("bin", "etc", "usr", "srv/www/cgi-bin", "home/visitor", "var/lib/store/sub", "var/lib/plain", "tmp",
+                       "run", "root", "opt/tree/deep")
+_FILES: Final = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nvisitor:x:1000:1000::/home/visitor:/bin/sh\n",
+    "etc/group": "root:x:0:\nvisitor:x:1000:\nextra:x:2000:visitor\n",
+    "srv/www/index.html": PAGE,
+    "var/lib/store/rows": "one\ntwo\nthree\n",
+    "var/lib/store/sub/more": "four\n",
+    "var/lib/plain/text": "plain\n",
+    "opt/tree/leaf": "leaf\n",
+    "opt/tree/deep/root": "deep\n",
+    "opt/other": "other\n",
+    "opt/third": "third\n",
+}
+
+
+def make_root(directory: Path) -> Path:
+    """Lay down the root filesystem in DIRECTORY."""
+    for name in _DIRECTORIES:
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o755)
+    (directory / "tmp").chmod(0o1777)
+    for name, text in _FILES.items():
+        (directory / name).write_text(text)
+    os.chown(directory / "home/visitor", 1000, 1000)
+    shutil.copy(BUSYBOX, directory / "bin/busybox")
+    applets = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    for applet in applets:
+        if applet != "busybox":
+            (directory / "bin" / applet).symlink_to("busybox")
+    for library in ("lib", "lib64"):
+        (directory / library).symlink_to(f"usr/{library}")
+    return directory
+
+
+def sh(instance: Instance, script: str, **options: object) -> str:
+    """Run a shell script inside; it has to succeed. Returns its standard output."""
+    result: ExecResult = instance.exec(["/bin/sh", "-c", script], **options)  # type: ignore[arg-type]
+    assert result.status == 0, f"{script!r} ended with {result.status}: {result.stderr.decode()}"
+    return result.stdout.decode()
+
+
+def python(instance: Instance, script: str, *arguments: str, user: str = "root", timeout_s: float = 60) -> ExecResult:
+    """Run a Python script inside, on the host's own interpreter."""
+    command: Sequence[str] = ["/usr/bin/python3", "-ISs", "-c", script, *arguments]
+    return instance.exec(command, user=user, timeout_s=timeout_s)
+
+
+def get(instance: Instance, path: str = "/") -> tuple[int, str]:
+    """Ask for a page through the instance's port on the host."""
+    connection = http.client.HTTPConnection("127.0.0.1", instance.port, timeout=30)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
