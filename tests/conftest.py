@@ -20,7 +20,7 @@ def mounted_image(directory: Path, kind: str, size_bytes: int) -> Iterator[Path]
     """Make an image with a filesystem of KIND ("xfs", "btrfs") and mount it for the length of the block."""
     if os.geteuid() != 0:
         pytest.skip("mounting a filesystem image needs root")
-    image, target = directory / f"{kind}.img", directory / kind
+    image, target = directory / "disk", directory / kind
     with image.open("wb") as file:
         file.truncate(size_bytes)
     subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
@@ -29,7 +29,8 @@ def mounted_image(directory: Path, kind: str, size_bytes: int) -> Iterator[Path]
     try:
         yield target
     finally:
-        subprocess.run(["umount", str(target)], check=True)
+        # Lazily: pytest keeps what a failed test had open.
+        subprocess.run(["umount", "--lazy", str(target)], check=True)
         image.unlink()
 
 
@@ -88,4 +89,4 @@ def memory_directory(tmp_path: Path) -> Iterator[Path]:
     target.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(target)], check=True)
     yield target
-    subprocess.run(["umount", str(target)], check=True)
+    subprocess.run(["umount", "--lazy", str(target)], check=True)

@@ -1,6 +1,7 @@
 """Reflink clones: exact, sharing, independent, and all or nothing."""
 
-# ruff: noqa: PTH (names are arbitrary bytes and relative to descriptors here, which pathlib knows neither of)
+# Names are arbitrary bytes here, or relative to descriptors: pathlib knows neither.
+# ruff: noqa: PTH101, PTH102, PTH115, PTH118, PTH123, PTH208, PTH211
 
 from __future__ import annotations
 
@@ -66,8 +67,13 @@ def listing(root: Path) -> list[tuple[object, ...]]:
         is_directory = stat.S_ISDIR(status.st_mode)
         size = None if is_directory else status.st_size
         found.append(
-            (path, status.st_mode, status.st_uid, status.st_gid, size, status.st_mtime_ns)
-            + (first_name, None if is_directory else status.st_nlink, content, attributes)
+            (
+                path,
+                (status.st_mode, status.st_uid, status.st_gid, size, status.st_mtime_ns),
+                (first_name, None if is_directory else status.st_nlink),
+                content,
+                attributes,
+            )
         )
     return found
 

@@ -1,6 +1,7 @@
 """Removal of trees laid out by an enemy: deep, wide, full of symlinks, mounts and odd names."""
 
-# ruff: noqa: PTH (names are arbitrary bytes and relative to descriptors here, which pathlib knows neither of)
+# Names are arbitrary bytes here, or relative to descriptors: pathlib knows neither.
+# ruff: noqa: PTH102, PTH118, PTH208
 
 from __future__ import annotations
 

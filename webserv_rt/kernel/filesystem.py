@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from .descriptor import Descriptor
+from .nameless import open_nameless
 
 _FICLONE: Final = 0x40049409
 _REFUSALS: Final = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EISDIR, errno.ENOSYS)
@@ -46,12 +46,10 @@ def filesystem_of(directory: Descriptor) -> Filesystem:
 
 def can_share_blocks(directory: Path) -> bool:
     """Tell whether files in DIRECTORY can share blocks, by having two nameless ones do it."""
-    flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
     try:
-        with closing(Descriptor(os.open(directory, flags, 0o600))) as source:
+        with Descriptor(open_nameless(directory)) as source, Descriptor(open_nameless(directory)) as clone:
             os.write(source.fileno(), bytes(4096))
-            with closing(Descriptor(os.open(directory, flags, 0o600))) as clone:
-                fcntl.ioctl(clone.fileno(), _FICLONE, source.fileno())
+            fcntl.ioctl(clone.fileno(), _FICLONE, source.fileno())
     except OSError as error:
         if error.errno in _REFUSALS:
             return False

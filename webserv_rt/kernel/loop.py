@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -12,27 +14,33 @@ from webserv_rt.errors import WebservError
 
 # A shell that became root by `su` lacks the directories of the tools.
 _SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PACKAGES: Final = {"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs", "losetup": "mount", "umount": "mount"}
+_PACKAGES: Final = {
+    "mkfs.xfs": "xfsprogs",
+    "xfs_growfs": "xfsprogs",
+    "losetup": "mount",
+    "umount": "mount",
+    "nsenter": "util-linux",
+}
 
 
 class ToolFailed(WebservError):
     """A system tool is missing or failed; the text holds what it said."""
 
 
-def make_xfs(image: Path, prototype: str, contents: bytes) -> None:
-    """Make an XFS filesystem that shares extents in the file IMAGE, filled as PROTOTYPE (mkfs.xfs -p) says.
+def make_xfs(image_fd: int, prototype: str, contents: bytes) -> None:
+    """Make an XFS filesystem that shares extents in the file IMAGE_FD, filled as PROTOTYPE says (mkfs -p).
 
     `{contents}` in the prototype stands for a file that holds CONTENTS.
     """
     with _memory_file(contents) as file:
         filled = prototype.format(contents=f"/proc/self/fd/{file.fileno()}")
         with _memory_file(filled.encode()) as prototype_file:
-            fds = [file.fileno(), prototype_file.fileno()]
+            fds = [file.fileno(), prototype_file.fileno(), image_fd]
             # -K: a sparse file has nothing to discard. All else is mkfs's choice: inode size, directory
             # block size, log size, sparse inodes, finobt, rmapbt and the number of allocation groups were
             # tried, none changes what a clone or a removal costs.
             options = ["-q", "-f", "-K", "-m", "reflink=1", "-p", f"/proc/self/fd/{fds[1]}"]
-            _run(["mkfs.xfs", *options, str(image)], pass_fds=fds)
+            _run(["mkfs.xfs", *options, f"/proc/self/fd/{image_fd}"], pass_fds=fds)
 
 
 def _memory_file(contents: bytes) -> BinaryIO:
@@ -102,20 +110,32 @@ def backing_file(device: str) -> str | None:
         return None
 
 
-def processes_that_see(device_number: str) -> list[int]:
-    """Return the processes in other mount namespaces that have the filesystem "MAJOR:MINOR" mounted."""
-    own = Path("/proc/self/ns/mnt").stat().st_ino
+def unmount_copies(device_number: str) -> list[int]:
+    """Unmount the filesystem "MAJOR:MINOR" in all other mount namespaces, as far as it is not used there.
+
+    Whoever makes a mount namespace without propagation while a pool is mounted has a copy of the mount,
+    mostly without knowing. Returns the processes found in such namespaces.
+    """
+    seen = {Path("/proc/self/ns/mnt").stat().st_ino}
     pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        try:
-            is_elsewhere = (entry / "ns/mnt").stat().st_ino != own
-            if is_elsewhere and f" {device_number} " in (entry / "mountinfo").read_text():
-                pids.append(int(entry.name))
-        except OSError:  # it ended meanwhile
-            continue
+        with suppress(OSError, ToolFailed):  # it ended meanwhile, or it uses the mount
+            namespace = (entry / "ns/mnt").stat().st_ino
+            targets = _mount_points(entry / "mountinfo", device_number)
+            if namespace in seen or not targets:
+                continue
+            seen.add(namespace)
+            pids.append(int(entry.name))
+            for target in reversed(targets):
+                _run(["nsenter", "--target", entry.name, "--mount", "umount", target])
     return sorted(pids)
+
+
+def _mount_points(mountinfo: Path, device_number: str) -> list[str]:
+    fields = [line.split(" ") for line in mountinfo.read_text().splitlines()]
+    return [codecs.decode(line[4], "unicode_escape") for line in fields if line[2] == device_number]
 
 
 def _run(command: Sequence[str], *, pass_fds: Sequence[int] = ()) -> None:

@@ -111,8 +111,13 @@ def living_owners(owners: Descriptor) -> list[int]:
 
 
 def list_names(directory: Descriptor) -> list[str]:
-    """Return the names in DIRECTORY."""
-    return os.listdir(directory.fileno())  # noqa: PTH208 (pathlib lists no descriptors)
+    """Return the names in DIRECTORY now.
+
+    By a description of one's own: other threads would move the position of a shared one, and btrfs shows no
+    names that are newer than the last time it was opened or rewound.
+    """
+    with open_directory(".", dir_fd=directory.fileno()) as own:
+        return os.listdir(own.fileno())  # noqa: PTH208 (pathlib lists no descriptors)
 
 
 def _take(owners: Descriptor, path: Path) -> OwnerDirectory | None:

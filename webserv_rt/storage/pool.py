@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from webserv_rt.kernel.descriptor import open_directory
+from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.filesystem import can_share_blocks, filesystem_of
+from webserv_rt.kernel.nameless import link_nameless, open_nameless
 from webserv_rt.kernel.remove import remove_tree
 from webserv_rt.storage.base import Base, list_bases, open_base
 from webserv_rt.storage.errors import PoolFull
@@ -36,7 +37,6 @@ PARTS: Final = ("bases", "snapshots", "owners", "builds")
 
 # What a fresh instance takes at most before it has written anything.
 _INSTANCE_BYTES: Final = 1 << 20
-_UNFINISHED_FILE: Final = f"{POOL_FILE}.new"
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,13 @@ class Pool:
         image = PoolImage(path)
         _refuse_what_is_there(path, image)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if can_share_blocks(path if path.is_dir() else path.parent):
-            _fill_directory(path, PoolFile.new())
-            return cls.open(path)
-        image.create(size_bytes, PARTS, POOL_FILE, PoolFile.new().to_bytes())
+        try:
+            if can_share_blocks(path if path.is_dir() else path.parent):
+                _fill_directory(path, PoolFile.new())
+                return cls.open(path)
+            image.create(size_bytes, PARTS, POOL_FILE, PoolFile.new().to_bytes())
+        except FileExistsError:
+            raise PoolExists(f"another process created the pool {path} just now: open it") from None
         try:
             return cls.open(path)
         except BaseException:
@@ -206,7 +209,7 @@ def _refuse_what_is_there(path: Path, image: PoolImage) -> None:
     if (path / POOL_FILE).exists():
         raise PoolExists(f"{path} is a pool already: open it or destroy it")
     # An interrupted creation may have left the pool's own directories.
-    others = sorted({entry.name for entry in path.iterdir()} - {*PARTS, _UNFINISHED_FILE, "lost+found"})
+    others = sorted({entry.name for entry in path.iterdir()} - {*PARTS, "lost+found"})
     if others or any((path / part).exists() and any((path / part).iterdir()) for part in PARTS):
         raise PoolExists(
             f"{path} is not empty ({', '.join(others[:3]) or 'parts of a pool'}): choose another path"
@@ -219,14 +222,9 @@ def _fill_directory(path: Path, identity: PoolFile) -> None:
     path.chmod(0o700)
     for part in PARTS:
         (path / part).mkdir(mode=0o700, exist_ok=True)
-    unfinished = path / _UNFINISHED_FILE
-    unfinished.write_bytes(identity.to_bytes())
-    try:
-        os.link(unfinished, path / POOL_FILE)
-    except FileExistsError:
-        raise PoolExists(f"{path} was made a pool just now by another process: open it") from None
-    finally:
-        unfinished.unlink()
+    with Descriptor(open_nameless(path)) as file:
+        os.write(file.fileno(), identity.to_bytes())
+        link_nameless(file.fileno(), path / POOL_FILE)
 
 
 def _read_identity(path: Path) -> PoolFile:

@@ -1,7 +1,7 @@
 """The image of a pool: a sparse file PATH.img with an XFS filesystem, loop-mounted on PATH.
 
-The image is made under another name, complete with the pool's directories, and then given its own: a pool is
-never half made. Whoever mounts, grows or destroys it holds a lock (flock) on the image.
+The image has no name until it is complete, the pool's directories included: a pool is never half made.
+Whoever mounts, grows or destroys it holds a lock (flock) on the image.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Final
 
 from webserv_rt.kernel import loop
 from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.nameless import link_nameless, open_nameless
 from webserv_rt.storage.errors import shown_bytes
-from webserv_rt.storage.pool_errors import PoolExists, PoolInUse, PoolNotFound, PoolSizeRefused
+from webserv_rt.storage.pool_errors import PoolInUse, PoolNotFound, PoolSizeRefused
 
 # mkfs.xfs makes no smaller filesystem.
 MINIMUM_BYTES: Final = 300 << 20
 _LARGEST_DEFAULT_BYTES: Final = 64 << 30
 _GRANULE_BYTES: Final = 1 << 20
+_PATIENCE_S: Final = 0.5
 _RELEASE_TIMEOUT_S: Final = 10.0
 
 
@@ -45,17 +47,17 @@ class PoolImage:
     def create(self, size_bytes: int | None, parts: tuple[str, ...], file_name: str, contents: bytes) -> None:
         """Make the image, with the directories PARTS and one file in it.
 
-        The size defaults to half of what the host has free, 64 GiB at most.
+        The size defaults to half of what the host has free, 64 GiB at most. Raises FileExistsError.
         """
         if size_bytes is None:
             size_bytes = min(_LARGEST_DEFAULT_BYTES, self.host_free_bytes() // 2)
         size_bytes = self._checked_size(size_bytes, n_allocated=0)
         entries = [f"{file_name} ---600 0 0 {{contents}}", *(f"{part} d--700 0 0\n$" for part in parts)]
         prototype = "\n".join(["/", "0 0", "d--700 0 0", *entries, "$", ""])
-        with self._new_file() as (partial, fd):
-            os.ftruncate(fd, size_bytes)
-            loop.make_xfs(partial, prototype, contents)
-            os.link(partial, self.path)
+        with Descriptor(open_nameless(self.path.parent)) as file:
+            os.ftruncate(file.fileno(), size_bytes)
+            loop.make_xfs(file.fileno(), prototype, contents)
+            link_nameless(file.fileno(), self.path)
 
     def mount(self) -> bool:
         """Mount the image unless it is mounted; return whether that was needed."""
@@ -104,23 +106,26 @@ class PoolImage:
     def _unmount(self) -> None:
         device = loop.loop_device(self.target)
         assert device is not None
-        number = self.target.stat().st_dev
+        device_number = self.target.stat().st_dev
         try:
             loop.unmount(self.target)
         except loop.ToolFailed as error:
             raise PoolInUse(
                 f"{error}; end the programs that use the pool (fuser -vm {self.target})"
             ) from None
-        if not self._is_released(device):
-            pids = loop.processes_that_see(f"{os.major(number)}:{os.minor(number)}")
+        if self._is_released(device, _PATIENCE_S):
+            return
+        number = f"{os.major(device_number)}:{os.minor(device_number)}"
+        pids = loop.unmount_copies(number)
+        if not self._is_released(device, _RELEASE_TIMEOUT_S):
             loop.mount_xfs(self.path, self.target)
             raise PoolInUse(
                 f"{self.target} is mounted in the mount namespaces of the processes {pids}: end them first"
             )
 
-    def _is_released(self, device: str) -> bool:
+    def _is_released(self, device: str, timeout_s: float) -> bool:
         """Wait for the loop device to go: a process being started may have the mount for a moment more."""
-        deadline = time.monotonic() + _RELEASE_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while self._is_behind(device):
             if time.monotonic() > deadline:
                 return False
@@ -157,25 +162,3 @@ class PoolImage:
             if os.fstat(lock.fileno()).st_nlink == 0:
                 raise PoolNotFound(f"the pool {self.target} was destroyed just now")
             yield
-
-    @contextmanager
-    def _new_file(self) -> Iterator[tuple[Path, int]]:
-        """Yield an empty file beside the image, which one creator at a time has, and remove it again."""
-        partial = self.path.with_name(f"{self.path.name}.partial")
-        with Descriptor(
-            os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        ) as lock:
-            try:
-                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PoolExists(f"another process is creating the pool {self.target}") from None
-            # Somebody who was faster has given the file its name by now, and may have removed this one.
-            if self.exists() or os.fstat(lock.fileno()).st_nlink != 1:
-                raise PoolExists(
-                    f"{self.path} is there already: it belongs to a pool, open that or destroy it"
-                )
-            try:
-                os.ftruncate(lock.fileno(), 0)  # a creator that was killed leaves its own
-                yield partial, lock.fileno()
-            finally:
-                partial.unlink()
