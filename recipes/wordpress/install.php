@@ -31,6 +31,7 @@ const CATEGORIES = ['Harbour', 'Town', 'People', 'Letters'];
 const PAGES = ['About' => 'lighthouse', 'Contact' => 'boat shed', 'Getting here' => 'night train', 'Archive' => 'old cannery'];
 
 define('WP_INSTALLING', true);
+define('WP_IMPORTING', true);  // publishing schedules no pings
 $_SERVER['HTTP_HOST'] = 'wordpress.test';
 $_SERVER['SERVER_PROTOCOL'] = 'HTTP/1.1';
 $_SERVER['REQUEST_METHOD'] = 'GET';

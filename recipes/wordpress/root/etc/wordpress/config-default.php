@@ -23,5 +23,4 @@ define('NONCE_SALT', 'webserv-rt nonce salt');
 define('WP_HTTP_BLOCK_EXTERNAL', true);
 define('DISABLE_WP_CRON', true);
 define('AUTOMATIC_UPDATER_DISABLED', true);
-define('WP_AUTO_UPDATE_CORE', false);
 define('FS_METHOD', 'direct');
