@@ -42,7 +42,7 @@ class Store:
 
     def is_clean(self) -> bool:
         """Tell whether nothing was left, neither a base nor anything staged."""
-        return not any(self.bases.iterdir()) and not any(self.staging.iterdir())
+        return [*self.bases.iterdir(), *self.staging.iterdir()] == []
 
 
 def make_store(directory: Path) -> Store:
@@ -226,7 +226,7 @@ def rich_tree(tmp_path: Path) -> Path:
     subprocess.run(["setfacl", "-m", "u:1001:rw", root / "var/www/page"], check=True)
     os.setxattr(root / "var/www/page", "user.note", b"\0\xff=binary\n")
     os.setxattr(root / "var", "trusted.note", b"directory")
-    os.symlink("nowhere", root / "var/dangling")
+    (root / "var/dangling").symlink_to("nowhere")
     os.setxattr(root / "var/dangling", "trusted.note", b"link", follow_symlinks=False)
     os.chown(root / "var/dangling", 7, 8, follow_symlinks=False)
     (root / "tmp").mkdir()

@@ -60,7 +60,7 @@ def test_docker_archive_is_imported_with_its_configuration(store: Any, images: A
     )
     base = store.take(io.BytesIO(archive))
     assert base.record.image == EXPECTED
-    assert sorted(os.listdir(base.root)) == ["a", "b"]
+    assert sorted(path.name for path in base.root.iterdir()) == ["a", "b"]
 
 
 def test_image_that_says_nothing_has_an_empty_configuration(
@@ -331,7 +331,7 @@ def test_platform_is_chosen_from_a_nested_index(store: Any, images: Any, tar: An
     nested = json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
     media_type = "application/vnd.oci.image.index.v1+json"
     images.index(layout, images.put(layout, nested, media_type))
-    assert os.listdir(store.take(layout).root) == ["mine"]
+    assert [path.name for path in store.take(layout).root.iterdir()] == ["mine"]
 
 
 def test_image_for_another_platform_only_is_refused(
@@ -347,15 +347,9 @@ def test_image_for_another_platform_only_is_refused(
 
 
 def test_configuration_for_another_platform_is_refused(store: Any, images: Any, tar: Any) -> None:
-    archive = images.docker_archive(tar.bytes_of(tar.file("a")))
     here = json.loads(images.config([]))["architecture"]
-    images.config = lambda layers, **config: json.dumps(
-        {
-            "os": "linux",
-            "architecture": _other(images),
-            "rootfs": {"diff_ids": [images.digest(x) for x in layers]},
-        }
-    ).encode()
+    made = images.config
+    images.config = lambda layers: made(layers).replace(here.encode(), _other(images).encode())
     archive = images.docker_archive(tar.bytes_of(tar.file("a")))
     with pytest.raises(ImportRefused, match=f"this machine is linux/{here}"):
         store.take(io.BytesIO(archive))
@@ -370,9 +364,9 @@ def test_one_of_several_images_is_taken_by_name(store: Any, images: Any, tar: An
         for name in ("one", "two:latest")
     )
     images.index(layout, one, two)
-    with pytest.raises(ImportRefused, match="name one of them.*: one, two:latest"):
+    with pytest.raises(ImportRefused, match=r"name one of them.*: one, two:latest"):
         store.take(layout)
-    assert os.listdir(store.take(f"oci:{layout}:two:latest").root) == ["two:latest"]
+    assert [path.name for path in store.take(f"oci:{layout}:two:latest").root.iterdir()] == ["two:latest"]
     with pytest.raises(SourceUnavailable, match="no image three"):
         store.take(f"oci:{layout}:three", "c")
 

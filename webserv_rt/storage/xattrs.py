@@ -69,7 +69,8 @@ def write(dir_fd: int, name: str, values: dict[str, bytes]) -> None:
 def acl_from_text(text: str) -> bytes:
     """Return the attribute value of the ACL that tar wrote as TEXT ("user::rw-,user:33:r--,...").
 
-    Ids must be numbers: names are those of the machine that wrote the archive and mean nothing here. Raises ValueError.
+    Ids must be numbers: names are those of the machine that wrote the archive and mean nothing here. Raises
+    ValueError.
     """
     entries = []
     for item in text.replace("\n", ",").split(","):
@@ -91,7 +92,8 @@ def _acl_entry(item: str) -> tuple[int, int, int]:
         raise ValueError(f"{item!r} is no entry of an ACL")
     if qualifier and not qualifier.isdecimal():
         raise ValueError(
-            f"the ACL {item!r} is for a name; GNU tar keeps numbers with --xattrs --xattrs-include='*', without --acls"
+            f"the ACL {item!r} is for a name; GNU tar keeps its number with --xattrs --xattrs-include='*'"
+            " and without --acls"
         )
     bits = sum(bit for letter, bit in (("r", 4), ("w", 2), ("x", 1)) if letter in permissions)
     return tag, bits, int(qualifier) if qualifier else _NO_ID

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ def image_archive(reference: str) -> Iterator[bytes]:
         ) from error
     url = service_url()
     try:
+        _reach(url)
         with podman.PodmanClient(base_url=url) as client:
             yield from _save(client, reference)
     except podman.errors.ImageNotFound as error:
@@ -44,6 +46,14 @@ def service_url() -> str:
     own_directory = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
     directory = "/run" if os.geteuid() == 0 else own_directory
     return f"unix://{directory}/podman/podman.sock"
+
+
+def _reach(url: str) -> None:
+    """Raise OSError when nobody listens at URL; podman-py would leave its socket open then."""
+    scheme, _, path = url.partition("://")
+    if scheme.endswith("unix"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
 
 
 def _save(client: Any, reference: str) -> Iterator[bytes]:
