@@ -96,7 +96,7 @@ static int fill_regular(const struct clone_entry *entry, int dest_fd, struct wsr
         return wsrt_fail_entry(entry, "set owner", err);
     if (needs_mode(entry) && fchmod(dest_fd, status->st_mode & 07777) < 0)
         return wsrt_fail_entry(entry, "set mode", err);
-    if (flistxattr(entry->source_fd, NULL, 0) > 0
+    if (flistxattr(entry->source_fd, NULL, 0) != 0 /* on failure the slow way says why */
         && copy_extended_attributes(entry->source_dir_fd, entry->source_name, entry->dest_dir_fd,
                                     entry->dest_name) < 0)
         return wsrt_fail_entry(entry, "copy extended attributes", err);
@@ -179,7 +179,7 @@ int wsrt_clone_directory_attributes(int source_fd, const struct stat *status, in
         return wsrt_fail(err, "set owner", "%s", label);
     if ((status->st_mode & 07777) != 0700 && fchmod(dest_fd, status->st_mode & 07777) < 0)
         return wsrt_fail(err, "set mode", "%s", label);
-    if (flistxattr(source_fd, NULL, 0) > 0 && copy_extended_attributes(source_fd, ".", dest_fd, ".") < 0)
+    if (flistxattr(source_fd, NULL, 0) != 0 && copy_extended_attributes(source_fd, ".", dest_fd, ".") < 0)
         return wsrt_fail(err, "copy extended attributes", "%s", label);
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, status->st_mtim};
     return futimens(dest_fd, times) < 0 ? wsrt_fail(err, "set time", "%s", label) : 0;
