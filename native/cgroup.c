@@ -92,14 +92,15 @@ static int make_parents(const struct wsrt_cgroup_hierarchy *hierarchy, const cha
     return 0;
 }
 
-/* Remove the N deepest parents, as far as nobody else has come to use them. */
+/* Remove the N deepest parents that there are, as far as nobody else has come to use them. */
 static void remove_parents(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, int n)
 {
     char parent[PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
-    for (char *slash; n > 0 && (slash = strrchr(parent, '/')) != NULL; n--) {
+    for (char *slash; n > 0 && (slash = strrchr(parent, '/')) != NULL;) {
         *slash = '\0';
-        unlinkat(hierarchy->fd, parent, AT_REMOVEDIR);
+        if (unlinkat(hierarchy->fd, parent, AT_REMOVEDIR) == 0 || errno != ENOENT)
+            n--;
     }
 }
 

@@ -112,9 +112,15 @@ static int may_make_groups(int dir_fd, int version)
     return version == 1 ? 0 : faccessat(dir_fd, "cgroup.subtree_control", W_OK, AT_EACCESS);
 }
 
-/* Go from the mount point towards our own group until there is a directory that we may make groups in. Our
- * group may lie outside what is mounted ("/../x" in a cgroup namespace): then only the mount point counts. */
-static void choose_directory(struct wsrt_cgroup_hierarchy *hierarchy, const struct mount_line *mount, char *group)
+static int is_refusal(int code)
+{
+    return code == EACCES || code == EPERM || code == EROFS || code == ENOENT;
+}
+
+/* Go from the mount point towards our own group until there is a directory that we may make groups in; -1 with
+ * errno when that cannot be found out. Our group may lie outside what is mounted ("/../x" in a cgroup
+ * namespace): then only the mount point counts. */
+static int choose_directory(struct wsrt_cgroup_hierarchy *hierarchy, const struct mount_line *mount, char *group)
 {
     size_t root_length = strcmp(mount->root, "/") == 0 ? 0 : strlen(mount->root);
     int is_inside = strncmp(group, mount->root, root_length) == 0 && strchr("/", group[root_length]) != NULL &&
@@ -123,46 +129,52 @@ static void choose_directory(struct wsrt_cgroup_hierarchy *hierarchy, const stru
     if (snprintf(hierarchy->directory, sizeof hierarchy->directory, "%s", mount->mount_point) >=
         (int)sizeof hierarchy->directory) {
         hierarchy->code = ENAMETOOLONG;
-        return;
+        return 0;
     }
     for (;;) {
         CLEANUP_FD int fd = open(hierarchy->directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (fd >= 0 && may_make_groups(fd, hierarchy->version) == 0) {
             hierarchy->fd = steal_fd(&fd);
             hierarchy->code = 0;
-            return;
+            return 0;
         }
+        if (!is_refusal(errno))
+            return -1;
         if (hierarchy->code == 0)
             hierarchy->code = errno;
         below += strspn(below, "/");
         if (*below == '\0')
-            return;
+            return 0;
         size_t used = strlen(hierarchy->directory);
         int length = (int)strcspn(below, "/");
         if (snprintf(hierarchy->directory + used, sizeof hierarchy->directory - used, "/%.*s", length, below) >=
             (int)(sizeof hierarchy->directory - used)) {
             hierarchy->code = ENAMETOOLONG;
-            return;
+            return 0;
         }
         below += length;
     }
 }
 
-/* The mount point may be covered by a later mount; then what is found there is not this hierarchy. */
+/* The mount point may be covered by a later mount; then what is found there is not this hierarchy. -1 with errno
+ * when that cannot be found out. */
 static int is_visible(const struct mount_line *mount, int version)
 {
     struct statfs status;
     if (statfs(mount->mount_point, &status) < 0)
-        return 0;
+        return is_refusal(errno) || errno == ENOTDIR ? 0 : -1;
     return (unsigned long)status.f_type == (version == 2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC);
 }
 
-static unsigned v2_controllers(const struct wsrt_cgroup_hierarchy *hierarchy)
+static int find_v2_controllers(struct wsrt_cgroup_hierarchy *hierarchy)
 {
     char words[512];
-    if (hierarchy->fd < 0 || wsrt_cgroup_get(hierarchy, ".", "cgroup.controllers", words, sizeof words) < 0)
+    if (hierarchy->fd < 0)
         return 0;
-    return parse_controllers(words, " \n");
+    if (wsrt_cgroup_get(hierarchy, ".", "cgroup.controllers", words, sizeof words) < 0)
+        return -1;
+    hierarchy->controllers = parse_controllers(words, " \n");
+    return 0;
 }
 
 static int is_known(const struct wsrt_cgroup_mounts *mounts, int version, unsigned controllers)
@@ -181,16 +193,22 @@ static int add_mount(struct wsrt_cgroup_mounts *out, const struct mount_line *mo
     int version = strcmp(mount->type, "cgroup2") == 0 ? 2 : 1;
     unsigned controllers = version == 1 ? parse_controllers(mount->options, ",") : 0;
     int is_useless = version == 1 && controllers == 0;
-    if (is_useless || is_known(out, version, controllers) || !is_visible(mount, version))
+    if (is_useless || is_known(out, version, controllers))
         return 0;
+    int visible = is_visible(mount, version);
+    if (visible <= 0)
+        return visible < 0 ? wsrt_fail(err, "examine cgroup hierarchy", "%s", mount->mount_point) : 0;
     CLEANUP_FREE char *group = own_group(controllers);
     if (group == NULL)
         return wsrt_fail(err, "find our own cgroup", "/proc/self/cgroup, hierarchy %s", mount->mount_point);
 
     struct wsrt_cgroup_hierarchy hierarchy = {.version = version, .controllers = controllers, .fd = -1};
-    choose_directory(&hierarchy, mount, group);
+    if (choose_directory(&hierarchy, mount, group) < 0 || (version == 2 && find_v2_controllers(&hierarchy) < 0)) {
+        wsrt_fail(err, "open cgroup hierarchy", "%s", hierarchy.directory);
+        cleanup_close(&hierarchy.fd);
+        return -1;
+    }
     if (version == 2) {
-        hierarchy.controllers = v2_controllers(&hierarchy);
         memmove(&out->hierarchies[1], &out->hierarchies[0], (size_t)out->n_hierarchies * sizeof hierarchy);
         out->hierarchies[0] = hierarchy;
     } else {
@@ -264,6 +282,8 @@ static int read_mounts(struct wsrt_cgroup_mounts *out, struct wsrt_error *err)
             (strcmp(mount.type, "cgroup") == 0 || strcmp(mount.type, "cgroup2") == 0))
             result = add_mount(out, &mount, err);
     }
+    if (result == 0 && !feof(file))
+        result = wsrt_fail(err, "read", "/proc/self/mountinfo");
     fclose(file);
     return result;
 }

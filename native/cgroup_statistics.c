@@ -9,11 +9,26 @@
 /* memory.stat and io.stat have some dozens of short lines. */
 enum { TEXT_SIZE = 16384 };
 
+/* Read a file; -1 and the empty text, in which nothing is found, when there is no such file. Any other failure is
+ * kept in FAILURE as well: what could not be read must not pass for what the host does not count. */
+static int read_text(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file, char *text,
+                     size_t size, struct wsrt_error *failure)
+{
+    if (wsrt_cgroup_get(hierarchy, path, file, text, size) >= 0)
+        return 0;
+    text[0] = '\0';
+    if (errno != ENOENT && errno != EOPNOTSUPP)
+        wsrt_fail(failure, "read statistics of cgroup", "%s/%s/%s", hierarchy->directory, path, file);
+    return -1;
+}
+
 /* The whole of a file as one number; -1 when there is no such file. */
-static int64_t number_in(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file)
+static int64_t number_in(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file,
+                         struct wsrt_error *failure)
 {
     char text[64];
-    return wsrt_cgroup_get(hierarchy, path, file, text, sizeof text) <= 0 ? -1 : strtoll(text, NULL, 10);
+    read_text(hierarchy, path, file, text, sizeof text, failure);
+    return text[0] == '\0' ? -1 : strtoll(text, NULL, 10);
 }
 
 static int64_t us_of_ns(int64_t nanoseconds)
@@ -26,64 +41,60 @@ static int64_t us_of_ticks(int64_t ticks)
     return ticks < 0 ? -1 : ticks * (1000000 / sysconf(_SC_CLK_TCK));
 }
 
-/* Read a file of many lines; the empty text, in which no key is found, when there is no such file. */
-static const char *text_of(const struct wsrt_cgroup_hierarchy *hierarchy, const char *path, const char *file,
-                           char text[TEXT_SIZE])
-{
-    if (wsrt_cgroup_get(hierarchy, path, file, text, TEXT_SIZE) < 0)
-        text[0] = '\0';
-    return text;
-}
-
 static void read_memory_v2(const struct wsrt_cgroup_hierarchy *memory, const char *path,
-                           struct wsrt_cgroup_statistics *out)
+                           struct wsrt_cgroup_statistics *out, struct wsrt_error *failure)
 {
     char text[TEXT_SIZE];
-    out->memory_bytes = number_in(memory, path, "memory.current");
-    out->memory_peak_bytes = number_in(memory, path, "memory.peak"); /* from Linux 5.19 */
-    text_of(memory, path, "memory.stat", text);
+    out->memory_bytes = number_in(memory, path, "memory.current", failure);
+    out->memory_peak_bytes = number_in(memory, path, "memory.peak", failure); /* from Linux 5.19 */
+    read_text(memory, path, "memory.stat", text, sizeof text, failure);
     out->memory_anon_bytes = wsrt_cgroup_number(text, "anon");
     out->memory_file_bytes = wsrt_cgroup_number(text, "file");
     out->memory_kernel_bytes = wsrt_cgroup_number(text, "kernel"); /* from Linux 5.18 */
-    out->oom_kills = wsrt_cgroup_number(text_of(memory, path, "memory.events", text), "oom_kill");
+    read_text(memory, path, "memory.events", text, sizeof text, failure);
+    out->oom_kills = wsrt_cgroup_number(text, "oom_kill");
 }
 
 static void read_memory_v1(const struct wsrt_cgroup_hierarchy *memory, const char *path,
-                           struct wsrt_cgroup_statistics *out)
+                           struct wsrt_cgroup_statistics *out, struct wsrt_error *failure)
 {
     char text[TEXT_SIZE];
-    out->memory_bytes = number_in(memory, path, "memory.usage_in_bytes");
-    out->memory_peak_bytes = number_in(memory, path, "memory.max_usage_in_bytes");
-    text_of(memory, path, "memory.stat", text);
+    out->memory_bytes = number_in(memory, path, "memory.usage_in_bytes", failure);
+    out->memory_peak_bytes = number_in(memory, path, "memory.max_usage_in_bytes", failure);
+    read_text(memory, path, "memory.stat", text, sizeof text, failure);
     out->memory_anon_bytes = wsrt_cgroup_number(text, "total_rss");
     out->memory_file_bytes = wsrt_cgroup_number(text, "total_cache");
-    out->memory_kernel_bytes = number_in(memory, path, "memory.kmem.usage_in_bytes");
-    out->oom_kills = wsrt_cgroup_number(text_of(memory, path, "memory.oom_control", text), "oom_kill");
+    out->memory_kernel_bytes = number_in(memory, path, "memory.kmem.usage_in_bytes", failure);
+    read_text(memory, path, "memory.oom_control", text, sizeof text, failure);
+    out->oom_kills = wsrt_cgroup_number(text, "oom_kill");
 }
 
 /* Every v2 group counts its cpu time, with the cpu controller or without; throttling belongs to the controller.
  * Of v1's figures for user and system time, those of cpuacct.stat add up to the usage (from Linux 5.17), those of
  * cpuacct.usage_user and _sys miss what falls between ticks. */
-static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, struct wsrt_cgroup_statistics *out)
+static void read_cpu(const struct wsrt_cgroup_mounts *mounts, const char *path, struct wsrt_cgroup_statistics *out,
+                     struct wsrt_error *failure)
 {
     char text[TEXT_SIZE];
     const struct wsrt_cgroup_hierarchy *v2 = wsrt_cgroup_v2(mounts);
     const struct wsrt_cgroup_hierarchy *cpu = wsrt_cgroup_with(mounts, WSRT_CGROUP_CPU);
     const struct wsrt_cgroup_hierarchy *cpuacct = wsrt_cgroup_with(mounts, WSRT_CGROUP_CPUACCT);
     if (v2 != NULL) {
-        text_of(v2, path, "cpu.stat", text);
+        read_text(v2, path, "cpu.stat", text, sizeof text, failure);
         out->cpu_us = wsrt_cgroup_number(text, "usage_usec");
         out->cpu_user_us = wsrt_cgroup_number(text, "user_usec");
         out->cpu_system_us = wsrt_cgroup_number(text, "system_usec");
         out->cpu_throttled_us = wsrt_cgroup_number(text, "throttled_usec");
     } else if (cpuacct != NULL) {
-        out->cpu_us = us_of_ns(number_in(cpuacct, path, "cpuacct.usage"));
-        text_of(cpuacct, path, "cpuacct.stat", text);
+        out->cpu_us = us_of_ns(number_in(cpuacct, path, "cpuacct.usage", failure));
+        read_text(cpuacct, path, "cpuacct.stat", text, sizeof text, failure);
         out->cpu_user_us = us_of_ticks(wsrt_cgroup_number(text, "user"));
         out->cpu_system_us = us_of_ticks(wsrt_cgroup_number(text, "system"));
     }
-    if (cpu != NULL && cpu->version == 1)
-        out->cpu_throttled_us = us_of_ns(wsrt_cgroup_number(text_of(cpu, path, "cpu.stat", text), "throttled_time"));
+    if (cpu != NULL && cpu->version == 1) {
+        read_text(cpu, path, "cpu.stat", text, sizeof text, failure);
+        out->cpu_throttled_us = us_of_ns(wsrt_cgroup_number(text, "throttled_time"));
+    }
 }
 
 /* v2: "254:0 rbytes=4096 wbytes=0 rios=1 ..." for each device, v1: "254:0 Read 4096"; sum what follows KEY. */
@@ -99,12 +110,13 @@ static int64_t sum_after(const char *text, const char *key)
 
 /* The file of a v2 group that has done no io is empty: 0. An empty one in v1 says nothing: there the kernel
  * counts only on disks that some group has a rate limit on, and no buffered writes. */
-static void read_io(const struct wsrt_cgroup_hierarchy *io, const char *path, struct wsrt_cgroup_statistics *out)
+static void read_io(const struct wsrt_cgroup_hierarchy *io, const char *path, struct wsrt_cgroup_statistics *out,
+                    struct wsrt_error *failure)
 {
     char text[TEXT_SIZE];
     int is_v2 = io->version == 2;
     const char *file = is_v2 ? "io.stat" : "blkio.throttle.io_service_bytes_recursive";
-    if (wsrt_cgroup_get(io, path, file, text, sizeof text) < 0)
+    if (read_text(io, path, file, text, sizeof text, failure) < 0)
         return;
     if (!is_v2 && strstr(text, " Read ") == NULL)
         return;
@@ -115,6 +127,7 @@ static void read_io(const struct wsrt_cgroup_hierarchy *io, const char *path, st
 int wsrt_cgroup_statistics(const struct wsrt_cgroup_mounts *mounts, const char *path,
                            struct wsrt_cgroup_statistics *out, struct wsrt_error *err)
 {
+    struct wsrt_error failure = {0};
     memset(out, 0xff, sizeof *out); /* -1 all over */
     if (wsrt_cgroup_check_path(path, err) < 0)
         return -1;
@@ -127,13 +140,15 @@ int wsrt_cgroup_statistics(const struct wsrt_cgroup_mounts *mounts, const char *
     const struct wsrt_cgroup_hierarchy *pids = wsrt_cgroup_with(mounts, WSRT_CGROUP_PIDS);
     const struct wsrt_cgroup_hierarchy *io = wsrt_cgroup_with(mounts, WSRT_CGROUP_IO);
     if (memory != NULL && memory->version == 2)
-        read_memory_v2(memory, path, out);
+        read_memory_v2(memory, path, out, &failure);
     else if (memory != NULL)
-        read_memory_v1(memory, path, out);
-    read_cpu(mounts, path, out);
+        read_memory_v1(memory, path, out, &failure);
+    read_cpu(mounts, path, out, &failure);
     if (pids != NULL)
-        out->pids = number_in(pids, path, "pids.current");
+        out->pids = number_in(pids, path, "pids.current", &failure);
     if (io != NULL)
-        read_io(io, path, out);
-    return 0;
+        read_io(io, path, out, &failure);
+    if (failure.code == 0)
+        return 0;
+    return wsrt_fail_with(err, failure.code, failure.step, "%s", failure.object);
 }
