@@ -49,5 +49,12 @@ lint: $(VENV)/tools
 unit: $(VENV)/tools
 	$(BIN)/pytest -m 'not site'
 
+# Every system call of the C core made to fail, and the owner killed at every step.
+faults: $(VENV)/tools
+	rm -rf build/faults
+	WSRT_BUILD=faults $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
+		--target build/faults .
+	PYTHONPATH=build/faults $(BIN)/pytest tests/faults
+
 clean:
 	rm -rf build $(VENV)

@@ -20,6 +20,7 @@ from build_ffi import INIT_SOURCES, compile_flags  # noqa: E402  (lives beside t
 
 class BuildNative(build_ext):
     def run(self) -> None:
+        self.force = True  # what another flavour left in build/ looks up to date
         super().run()
         package = ROOT / "webserv_rt" if self.inplace else Path(self.build_lib) / "webserv_rt"
         self.build_init(package / "_init" / "wsrt-init")

@@ -28,7 +28,7 @@ if os.environ.get("WSRT_BUILD") != "faults":
 SOURCES = sorted(
     str(path.relative_to(NATIVE.parent)) for path in [*NATIVE.glob("*.c"), *NATIVE.glob("gateway/*.c")]
 )
-INIT_SOURCES = sorted(str(path.relative_to(NATIVE)) for path in NATIVE.glob("init/*.c")) + ["error.c", "faults.c"]
+INIT_SOURCES = ["error.c", "faults.c", *sorted(f"init/{path.name}" for path in NATIVE.glob("init/*.c"))]
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wvla", "-Wstrict-prototypes"]
 
