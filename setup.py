@@ -5,6 +5,7 @@ call of the C code can be made to fail, see native/faults.h).
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ class BuildNative(build_ext):
         super().run()
         package = ROOT / "webserv_rt" if self.inplace else Path(self.build_lib) / "webserv_rt"
         self.build_init(package / "_init" / "wsrt-init")
+        if not self.inplace:  # a checkout's package finds them beside itself
+            shutil.copytree(ROOT / "cgroup_profiles", package / "_data/cgroup_profiles", dirs_exist_ok=True)
 
     def build_init(self, output: Path) -> None:
         """Compile pid 1 statically: it runs inside instances whose root may hold no libc at all."""

@@ -74,6 +74,7 @@ def sweep(
     operation: Callable[[], Made],
     *,
     scope: leftovers.Scope,
+    prepare: Callable[[], object] = lambda: None,
     undo: Callable[[Made], object] = lambda made: None,
     clean_up: Callable[[], object] = lambda: None,
     place: Place = HOST,
@@ -82,16 +83,18 @@ def sweep(
 ) -> list[Fault]:
     """Make the first call fail, then the second, until OPERATION comes through without reaching one.
 
-    Each time it has to succeed (then UNDO is called), or to raise an error that names step and object. After
-    that, and after CLEAN_UP, which is for what a failure may leave, nothing may be there that was not there
-    before. No call of UNDO or CLEAN_UP fails. Returns the faults.
+    Each time, after PREPARE, it has to succeed (then UNDO is called), or to raise an error that names step and
+    object. After that, and after CLEAN_UP, which is for what a failure may leave, nothing may be there that was
+    not there before. Only calls of OPERATION fail. Returns the faults.
     """
     place.disarm()  # the counters' memory is there from now on, as is
+    prepare()
     undo(operation())  # whatever else is made once and kept
     clean_up()
     faults: list[Fault] = []
     for nth in itertools.count(1):
         before = leftovers.take(scope)
+        prepare()
         place.arm(nth, action, code)
         error: Exception | None = None
         try:

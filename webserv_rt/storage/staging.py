@@ -27,6 +27,7 @@ class Stage:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
+        self.is_published = False
 
     def publish(self, destination: Path) -> None:
         """Sync all that was written, then move the stage to DESTINATION, which must not exist.
@@ -37,6 +38,7 @@ class Stage:
         if os.path.lexists(destination):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(destination))
         self.path.rename(destination)
+        self.is_published = True
         with _opened(destination.parent) as fd:
             os.fsync(fd)
 
@@ -47,11 +49,14 @@ def staged(staging: Path) -> Iterator[Stage]:
     with _opened(staging) as staging_fd:
         name = f"stage-{secrets.token_hex(6)}"
         os.mkdir(name, 0o700, dir_fd=staging_fd)
+        stage = None
         try:
             with _opened(staging / name) as fd:
-                yield Stage(staging / name, fd)
+                stage = Stage(staging / name, fd)
+                yield stage
         finally:
-            remove_tree(staging_fd, name)
+            if stage is None or not stage.is_published:
+                remove_tree(staging_fd, name)
 
 
 @contextmanager
