@@ -18,7 +18,7 @@ from webserv_rt.errors import WebservError
 from webserv_rt.id_ranges import IdRanges
 from webserv_rt.incarnation import Workshop
 from webserv_rt.instance import Instance
-from webserv_rt.kernel.cgroup import CgroupHost
+from webserv_rt.kernel.cgroup import CgroupHost, Limits
 from webserv_rt.kernel.gateway import Gateway
 from webserv_rt.kernel.mount import takes_detached_layers
 from webserv_rt.kernel.process import open_init_program
@@ -42,6 +42,7 @@ StrategyName = Literal["cold", "standby"]
 
 DEFAULT_POOL: Final = Path("/var/lib/webserv_rt")
 CGROUP_PARENT: Final = "webserv_rt"
+ALL_INSTANCES_CPU_WEIGHT: Final = 1000
 # What base.json gives as the source of a base that was built: the digest of the recipe and all it depends on.
 RECIPE_SOURCE: Final = "recipe:"
 
@@ -76,6 +77,9 @@ class Host:
             self.owner = opened.enter_context(self.pool.new_owner())
             self._cgroup_parent = f"{cgroup_parent}/{self.owner.id}"
             opened.callback(self._remove_cgroup)
+            # Its weight is that of all instances together, against every single task of a hierarchy's root.
+            for group in (self.cgroups.create(self._cgroup_parent), self.cgroups.group(cgroup_parent)):
+                group.limit(Limits(cpu_weight=ALL_INSTANCES_CPU_WEIGHT))
             ids = IdRanges()
             opened.callback(ids.close)
             networks = NetworkStock(n_networks)

@@ -15,7 +15,7 @@ from typing import Final
 
 from webserv_rt.id_ranges import IDS_PER_RANGE, IdRanges
 from webserv_rt.kernel import plan as steps
-from webserv_rt.kernel.cgroup import Cgroup, CgroupHost
+from webserv_rt.kernel.cgroup import Cgroup, CgroupHost, Limits
 from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.mount import clone_mount, mount_overlay
 from webserv_rt.kernel.namespace import new_user_namespace
@@ -119,8 +119,13 @@ class Incarnation:
         self.cgroup.freeze()
 
     def thaw(self) -> None:
-        """Let the processes go on."""
+        """Let the processes go on, with the processor weight of their profile."""
+        self.cgroup.limit(Limits(cpu_weight=self.template.profile.limits.cpu_weight))
         self.cgroup.thaw()
+
+    def give_way(self) -> None:
+        """Let everybody else have the processor first (until the next `thaw`)."""
+        self.cgroup.limit(Limits(cpu_weight=1))
 
     def stop(self) -> None:
         """Ask the services to end; return when pid 1 has, or after the site's stop time-out."""

@@ -114,6 +114,8 @@ class Standby:
     def _make_spare(self) -> Incarnation:
         spare = self._cold.take()
         try:
+            # Its start must not take the processor from the instance that a spare has just gone to.
+            spare.give_way()
             make_ready(spare)
             warm_up(spare)
             spare.freeze()
