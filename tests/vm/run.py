@@ -45,7 +45,7 @@ def main() -> int:
             disk.truncate(DISK_BYTES)
         code = boot(work, image(kernel), options.timeout)
         if code is None:
-            pass
+            sys.stderr.write(f"the guest ended without a result; its console:\n{console_tail(work)}\n")
     return 1 if code is None else code
 
 
@@ -127,6 +127,7 @@ def boot(work: Path, kernel_image: Path, timeout_s: float) -> int | None:
 
 
 def give_up(guest: subprocess.Popen[str], timeout_s: float) -> None:
+    sys.stderr.write(f"the guest did not end within {timeout_s:g} s\n")
     guest.kill()
 
 
@@ -137,7 +138,8 @@ def pass_on(guest: subprocess.Popen[str]) -> int | None:
         if line.startswith(MARK):
             code = int(line.removeprefix(MARK))
         else:
-            pass
+            sys.stdout.write(line.rstrip("\r\n") + "\n")
+            sys.stdout.flush()
     return code
 
 
