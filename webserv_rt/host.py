@@ -93,6 +93,7 @@ class Host:
                 networks=networks,
                 ids=ids,
                 layers_by_path=not self._takes_detached_layers(),
+                has_project_quota=self.pool.status().has_project_quota,
             )
             self.reaper = Reaper()
             opened.callback(self.reaper.close)

@@ -39,6 +39,7 @@ class Workshop:
     networks: NetworkStock
     ids: IdRanges
     layers_by_path: bool
+    has_project_quota: bool
 
 
 class Incarnation:
@@ -53,7 +54,10 @@ class Incarnation:
         with ExitStack() as undo:
             self.root_id = workshop.ids.take()
             undo.callback(workshop.ids.give_back, self.root_id)
-            self.layers = WritableLayers(workshop.directory, name, self.root_id, template.root_status)
+            limit_bytes = template.profile.storage_bytes if workshop.has_project_quota else None
+            self.layers = WritableLayers(
+                workshop.directory, name, self.root_id, template.root_status, limit_bytes
+            )
             undo.callback(self.layers.remove)
             self.cgroup: Cgroup = workshop.cgroups.create(f"{workshop.cgroup_parent}/{name}")
             undo.callback(self.cgroup.destroy)

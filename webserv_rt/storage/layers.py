@@ -10,7 +10,10 @@ from pathlib import Path
 from webserv_rt.errors import WebservError
 from webserv_rt.kernel.clone import clone_tree
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
+from webserv_rt.kernel.quota import set_project_quota
 from webserv_rt.kernel.remove import remove_tree
+
+IDS_PER_PROJECT = 65536
 
 
 class WritableLayers:
@@ -20,16 +23,32 @@ class WritableLayers:
     the base's ids and are idmapped when they are attached.
     """
 
-    def __init__(self, parent: Descriptor, name: str, root_id: int, base_root: os.stat_result) -> None:
+    def __init__(
+        self,
+        parent: Descriptor,
+        name: str,
+        root_id: int,
+        base_root: os.stat_result,
+        storage_limit_bytes: int | None = None,
+    ) -> None:
         self.parent = parent
         self.name = name
         os.mkdir(name, 0o700, dir_fd=parent.fileno())
-        self.directory = open_directory(name, dir_fd=parent.fileno())
-        for part in ("upper", "work"):
-            os.mkdir(part, 0o700, dir_fd=self.directory.fileno())
-        os.mkdir("logs", 0o700, dir_fd=self.directory.fileno())
-        self.upper = open_directory("upper", dir_fd=self.directory.fileno())
-        self.work = open_directory("work", dir_fd=self.directory.fileno())
+        try:
+            self.directory = open_directory(name, dir_fd=parent.fileno())
+            if storage_limit_bytes is not None:
+                # Every range of ids has a number of its own on this machine, which serves as the project's.
+                set_project_quota(self.directory.fileno(), root_id // IDS_PER_PROJECT, storage_limit_bytes)
+            for part in ("upper", "work", "logs"):
+                os.mkdir(part, 0o700, dir_fd=self.directory.fileno())
+            self.upper = open_directory("upper", dir_fd=self.directory.fileno())
+            self.work = open_directory("work", dir_fd=self.directory.fileno())
+            self._give_away(root_id, base_root)
+        except BaseException:
+            remove_tree(parent.fileno(), name)
+            raise
+
+    def _give_away(self, root_id: int, base_root: os.stat_result) -> None:
         # The upper's root is what the instance sees as "/": it must look like the base's.
         os.fchown(self.upper.fileno(), root_id + base_root.st_uid, root_id + base_root.st_gid)
         os.fchmod(self.upper.fileno(), stat.S_IMODE(base_root.st_mode))
