@@ -33,7 +33,7 @@ class Changes:
 
 
 def find_changes(incarnation: Incarnation) -> Changes:
-    """Compare with the start state. Files being written meanwhile may be missed or reported twice modified.
+    """Compare a frozen instance with its start state.
 
     A file counts as modified when its content, mode or owner differs; a changed time alone does not count.
     """

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
+import itertools
 import os
 import selectors
+import termios
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel import plan as steps
+from webserv_rt.kernel.cgroup import Entry
 from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.error import KernelError
 from webserv_rt.kernel.plan import Plan, Program
 from webserv_rt.kernel.process import Process, spawn
 from webserv_rt.template import KEPT_CAPABILITIES
@@ -26,6 +33,10 @@ _ALL_NAMESPACES: Final = (
     | steps.CLONE_NEWCGROUP
 )
 _PIPE_BYTES: Final = 65536
+# More would let whatever runs inside fill the memory of the host.
+MAX_OUTPUT_BYTES: Final = 256 << 20
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -41,83 +52,163 @@ class CommandTimeout(WebservError):
     """A command did not end in time and was killed."""
 
 
-def start(incarnation: Incarnation, program: Program, stdio: list[Descriptor | None]) -> Process:
-    """Start a program inside; the process returned ends as the program does."""
-    with ExitStack() as held:
-        entry = held.enter_context(incarnation.cgroup.open_entry())
-        plan = Plan()
-        for tasks in entry.tasks:
-            plan.join_cgroup(tasks)
-        plan.enter(incarnation.process.pidfd, _ALL_NAMESPACES)
-        plan.open_files(incarnation.template.profile.open_files)
-        plan.confine(incarnation.userns, KEPT_CAPABILITIES)
-        plan.run(program, stdio)
-        return spawn(incarnation.workshop.init_program, plan, new_instance=False, cgroup=entry.born_in)
-
-
 def run(incarnation: Incarnation, program: Program, stdin: bytes, timeout_s: float | None) -> ExecResult:
-    """Run a program to its end, feeding `stdin`; raises `CommandTimeout` after `timeout_s`."""
+    """Run a program to its end, feeding `stdin`; what it leaves running in the background goes on.
+
+    Raises `CommandTimeout` after `timeout_s`: then it is killed with all that it started.
+    """
     with ExitStack() as held:
-        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
-        ends = [(held.enter_context(Descriptor(r)), held.enter_context(Descriptor(w))) for r, w in pipes]
-        (in_read, in_write), (out_read, out_write), (err_read, err_write) = ends
-        process = start(incarnation, program, [in_read, out_write, err_write])
-        held.callback(process.close)
+        pipes = [_pipe(held, incarnation, program.uid) for _ in range(3)]
+        (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
+        stdio: list[Descriptor | None] = [in_read, out_write, err_write]
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        process = held.enter_context(_started(incarnation, program, stdio, is_bounded=timeout_s is not None))
         for inner in (in_read, out_write, err_write):
             inner.close()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            stdout, stderr = _exchange(in_write, stdin, out_read, err_read, deadline)
-            status = process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            stdout, stderr = _exchange(process, in_write, stdin, out_read, err_read, deadline)
         except TimeoutError:
-            status = None
-        if status is None:
-            process.kill()
-            process.wait()
-            raise CommandTimeout(f"{program.arguments[0]} did not end within {timeout_s:g} s and was killed")
+            raise CommandTimeout(
+                f"{program.arguments[0]} did not end within {timeout_s:g} s and was killed"
+            ) from None
+        status = process.wait()
+        assert status is not None
         return ExecResult(status, stdout, stderr)
 
 
-def run_status(incarnation: Incarnation, arguments: tuple[str, ...]) -> int:
-    """Run a command as root with its output thrown away; return its exit status."""
-    process = start(incarnation, incarnation.template.program(arguments), [None, None, None])
-    status = process.wait()
-    process.close()
-    assert status is not None
-    return status
+def run_status(incarnation: Incarnation, arguments: tuple[str, ...], timeout_s: float) -> int | None:
+    """Run a command as root with its output thrown away; return its exit status, None after `timeout_s`."""
+    program = incarnation.template.program(arguments)
+    try:
+        with _started(incarnation, program, [None, None, None], is_bounded=True) as process:
+            status = process.wait(timeout_s)
+            if status is None:
+                raise TimeoutError
+            return status
+    except TimeoutError:
+        return None
+
+
+@contextmanager
+def _started(
+    incarnation: Incarnation, program: Program, stdio: list[Descriptor | None], *, is_bounded: bool
+) -> Iterator[Process]:
+    """Start a program inside for the length of the block, left by an error, it is killed.
+
+    With `is_bounded` it gets a cgroup of its own, where there is cgroup v2, and all that it started is killed.
+    """
+    with ExitStack() as held:
+        with incarnation.kept(), ExitStack() as starting:
+            entry = starting.enter_context(incarnation.cgroup.open_entry())
+            group = entry.make_inner(f"exec-{next(_numbers)}") if is_bounded else None
+            if group is not None:
+                held.callback(group.remove)
+            process = _spawn(
+                incarnation, program, stdio, entry, entry.born_in if group is None else group.directory
+            )
+        held.callback(process.close)
+        try:
+            yield process
+        except BaseException:
+            if group is not None:
+                group.kill()
+            process.kill()
+            process.wait()
+            raise
+
+
+def _spawn(
+    incarnation: Incarnation,
+    program: Program,
+    stdio: list[Descriptor | None],
+    entry: Entry,
+    born_in: Descriptor | None,
+) -> Process:
+    plan = Plan()
+    for tasks in entry.tasks:
+        plan.join_cgroup(tasks)
+    plan.enter(incarnation.process.pidfd, _ALL_NAMESPACES)
+    plan.open_files(incarnation.template.profile.open_files)
+    plan.confine(incarnation.userns, KEPT_CAPABILITIES)
+    plan.run(program, stdio)
+    try:
+        return spawn(incarnation.workshop.init_program, plan, new_instance=False, cgroup=born_in)
+    except KernelError as error:
+        if incarnation.is_alive():
+            raise
+        raise WebservError(f"{program.arguments[0]}: the instance has ended: reset it first") from error
+
+
+def _pipe(held: ExitStack, incarnation: Incarnation, uid: int) -> tuple[Descriptor, Descriptor]:
+    """Make a pipe whose inner end the user `uid` can also open by name (/dev/stdout)."""
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    ends = held.enter_context(Descriptor(read_fd)), held.enter_context(Descriptor(write_fd))
+    os.fchown(write_fd, incarnation.root_id + uid, -1)
+    return ends
 
 
 def _exchange(
-    in_write: Descriptor, stdin: bytes, out_read: Descriptor, err_read: Descriptor, deadline: float | None
+    process: Process,
+    in_write: Descriptor,
+    stdin: bytes,
+    out_read: Descriptor,
+    err_read: Descriptor,
+    deadline: float | None,
 ) -> tuple[bytes, bytes]:
-    """Feed standard input and collect both outputs until all three are closed."""
+    """Feed standard input and collect both outputs until the process ends."""
     outputs: dict[int, bytearray] = {out_read.fileno(): bytearray(), err_read.fileno(): bytearray()}
     result = (outputs[out_read.fileno()], outputs[err_read.fileno()])
     remaining = memoryview(stdin)
+    end = process.pidfd.fileno()
     with selectors.DefaultSelector() as selector:
-        for fd in outputs:
+        for fd in (*outputs, end):
             selector.register(fd, selectors.EVENT_READ)
         if remaining:
             os.set_blocking(in_write.fileno(), False)
             selector.register(in_write.fileno(), selectors.EVENT_WRITE)
         else:
             in_write.close()
-        while selector.get_map():
+        while end in selector.get_map():
             timeout_s = None if deadline is None else deadline - time.monotonic()
             if timeout_s is not None and timeout_s <= 0:
                 raise TimeoutError
             for key, _ in selector.select(timeout_s):
-                if key.fd in outputs:
-                    chunk = os.read(key.fd, _PIPE_BYTES)
-                    outputs[key.fd] += chunk
-                    if not chunk:
+                if key.fd == end:
+                    selector.unregister(end)
+                elif key.fd in outputs:
+                    if not _read_some(key.fd, _PIPE_BYTES, outputs[key.fd]):
                         selector.unregister(key.fd)
-                    continue
-                try:
-                    remaining = remaining[os.write(key.fd, remaining[:_PIPE_BYTES]) :]
-                except BrokenPipeError:
-                    remaining = remaining[:0]
-                if not remaining:
-                    selector.unregister(key.fd)
-                    in_write.close()
+                else:
+                    remaining = _write_some(key.fd, remaining)
+                    if not remaining:
+                        selector.unregister(key.fd)
+                        in_write.close()
+    # Not to the end of file: what was left in the background may hold the pipes open for ever.
+    for fd, output in outputs.items():
+        n_waiting = _n_waiting(fd)
+        while n_waiting > 0 and (n_read := _read_some(fd, n_waiting, output)):
+            n_waiting -= n_read
     return bytes(result[0]), bytes(result[1])
+
+
+def _read_some(fd: int, n_bytes: int, output: bytearray) -> int:
+    chunk = os.read(fd, n_bytes)
+    output += chunk
+    if len(output) > MAX_OUTPUT_BYTES:
+        raise WebservError(
+            f"a command wrote more than {MAX_OUTPUT_BYTES >> 20} MiB: let it write to a file inside"
+        )
+    return len(chunk)
+
+
+def _write_some(fd: int, data: memoryview) -> memoryview:
+    try:
+        return data[os.write(fd, data[:_PIPE_BYTES]) :]
+    except BrokenPipeError:
+        return data[:0]
+
+
+def _n_waiting(fd: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from webserv_rt.errors import WebservError
 from webserv_rt.id_ranges import IDS_PER_RANGE, IdRanges
 from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.cgroup import Cgroup, CgroupHost, Limits
@@ -51,6 +54,8 @@ class Incarnation:
         self.name = name
         self.started_at = time.monotonic()
         self._undo = ExitStack()
+        self._keeping = threading.Lock()
+        self._is_disposed = False
         with ExitStack() as undo:
             self.root_id = workshop.ids.take()
             undo.callback(workshop.ids.give_back, self.root_id)
@@ -107,12 +112,16 @@ class Incarnation:
 
     def _add_programs(self, plan: Plan, held: ExitStack) -> None:
         site = self.template.site
+        logs = [
+            held.enter_context(self.layers.open_log(program.name, self.root_id + program.uid))
+            for program in self.template.programs
+        ]
         if site.is_pid1:
-            plan.become(self.template.programs[0], held.enter_context(self.layers.open_log(site.services[0].name)))
+            plan.become(self.template.programs[0], logs[0])
             return
-        for program in self.template.programs:
-            plan.service(program, held.enter_context(self.layers.open_log(program.name)))
-        plan.serve(site.stop_signal, held.enter_context(self.layers.open_log("init")))
+        for program, log in zip(self.template.programs, logs, strict=True):
+            plan.service(program, log)
+        plan.serve(site.stop_signal, held.enter_context(self.layers.open_log("init", self.root_id)))
 
     def is_alive(self) -> bool:
         """Return whether pid 1 runs."""
@@ -133,8 +142,27 @@ class Incarnation:
 
     def stop(self) -> None:
         """Ask the services to end; return when pid 1 has, or after the site's stop time-out."""
-        self.process.kill(signal.SIGTERM)
+        site = self.template.site
+        # Our own pid 1 passes the site's signal on to the services.
+        self.process.kill(site.stop_signal if site.is_pid1 else signal.SIGTERM)
         self.process.wait(self.template.site.stop_timeout_s)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep every process where it is for the length of the block, so that its files can be read as one state."""
+        try:
+            self.freeze()
+            yield
+        finally:
+            self.thaw()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the descriptors from being closed by another thread's reset; raises when they are already."""
+        with self._keeping:
+            if self._is_disposed:
+                raise WebservError(f"{self.name} was reset or removed meanwhile")
+            yield
 
     def kill(self) -> None:
         """End every process at once, without waiting: pid 1's death takes its pid namespace with it."""
@@ -154,7 +182,9 @@ class Incarnation:
         """Kill, then give everything back: cgroup, namespaces, layers, ids. Slow; the reaper's work."""
         self.kill()
         self.cgroup.wait_empty()
-        self._undo.close()
+        with self._keeping:
+            self._is_disposed = True
+            self._undo.close()
 
 
 def pid_root(incarnation: Incarnation) -> Descriptor:

@@ -142,6 +142,10 @@ class Instance:
 
         Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then.
         """
+        if isinstance(arguments, str):
+            raise WebservError(f"exec takes a sequence of strings, as in [{arguments.split(' ')[0]!r}, ...], not one string")
+        if not arguments:
+            raise WebservError("exec needs at least a program")
         with self._lock:
             incarnation = self._running()
         program = incarnation.template.program(tuple(arguments), user, directory, dict(environment or {}))
@@ -159,14 +163,18 @@ class Instance:
             return incarnation.layers.read_log(service, max_bytes)
 
     def changes(self) -> Changes:
-        """Return the files added, modified and deleted since the start state."""
+        """Return the files added, modified and deleted since the start state; the instance is frozen meanwhile."""
         with self._lock:
-            return find_changes(self._running())
+            incarnation = self._running()
+            with incarnation.frozen():
+                return find_changes(incarnation)
 
     def statistics(self) -> InstanceStatistics:
-        """Measure memory, processor time and storage now."""
+        """Measure memory, processor time and storage now; the instance is frozen meanwhile."""
         with self._lock:
-            return measure(self._running())
+            incarnation = self._running()
+            with incarnation.frozen():
+                return measure(incarnation)
 
     @property
     def incarnation(self) -> Incarnation:

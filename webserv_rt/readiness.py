@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
+import io
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from webserv_rt.kernel.connect import connect_in_namespace
 from webserv_rt.kernel.descriptor import Descriptor
@@ -19,6 +21,13 @@ from webserv_rt.site import Ready, Warm
 _REFUSED_PAUSE_S: Final = 0.001
 _WRONG_ANSWER_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0
+# What an instance sends may be hostile: no more of a page is read.
+_MAX_PAGE_BYTES: Final = 16 << 20
+# The last probe before the deadline gets a chance too, so that a slow site's own answer is told.
+_SHORTEST_PROBE_S: Final = 1.0
+
+# Executes a command inside the instance; returns its exit status, None when it did not end in time.
+RunCommand = Callable[[tuple[str, ...], float], "int | None"]
 
 
 @dataclass(frozen=True)
@@ -29,79 +38,111 @@ class NotYet:
     pause_s: float
 
 
-class _NamespaceConnection(http.client.HTTPConnection):
-    def __init__(self, network: Descriptor, host: str, port: int, timeout_s: float) -> None:
-        super().__init__(host, port, timeout=timeout_s)
-        self._network = network
-        self._timeout_s = timeout_s
+class _Received(io.RawIOBase):
+    """What a socket receives before a deadline: a time-out of its own would start anew with every byte."""
 
-    def connect(self) -> None:
-        self.sock = connect_in_namespace(self._network.fileno(), self.port, self._timeout_s)
-        self.sock.settimeout(self._timeout_s)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        remaining_s = self._deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(remaining_s)
+        return self._connection.recv_into(buffer)
+
+
+class _Source:
+    """The one thing that HTTPResponse asks of a socket."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._received = _Received(connection, deadline)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self._received)
 
 
 def request(
     network: Descriptor, site: ResolvedSite, method: str, path: str, timeout_s: float = _REQUEST_TIMEOUT_S
 ) -> tuple[int, bytes]:
-    """Send one HTTP request to the site's port inside the namespace; return status and body.
+    """Send one HTTP request to the site's port inside the namespace; return status and body (its first 16 MiB).
 
-    Raises OSError or http.client.HTTPException as the connection does.
+    `timeout_s` bounds the whole of it. Raises OSError or http.client.HTTPException.
     """
+    deadline = time.monotonic() + timeout_s
     host = site.hosts[0] if site.port == 80 else f"{site.hosts[0]}:{site.port}"
-    connection = _NamespaceConnection(network, site.hosts[0], site.port, timeout_s)
-    try:
-        connection.request(method, path, headers={"Host": host, "Connection": "close", "User-Agent": "webserv_rt"})
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: webserv_rt\r\nConnection: close\r\n"
+    length = "Content-Length: 0\r\n" if method == "POST" else ""
+    with connect_in_namespace(network.fileno(), site.port, timeout_s) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(f"{head}{length}\r\n".encode("ascii"))
+        source: Any = _Source(connection, deadline)
+        with http.client.HTTPResponse(source, method=method) as response:
+            response.begin()
+            body = response.read(_MAX_PAGE_BYTES)
+            if response.length and len(body) < _MAX_PAGE_BYTES:
+                raise http.client.IncompleteRead(body, response.length)
+            return response.status, body
 
 
-def probe(site: ResolvedSite, network: Descriptor, run: Callable[[tuple[str, ...]], int]) -> NotYet | None:
-    """Ask once; return None when the site is ready. `run` executes a command inside the instance."""
+def probe(site: ResolvedSite, network: Descriptor, run: RunCommand, timeout_s: float) -> NotYet | None:
+    """Ask once, for `timeout_s` at most; return None when the site is ready."""
     ready = site.ready
     if ready.command is not None:
-        status = run(ready.command)
-        return None if status == 0 else NotYet(f"{ready.command[0]} exits with {status}", _WRONG_ANSWER_PAUSE_S)
+        return _probe_command(ready.command, run, timeout_s)
     if ready.tcp is not None:
-        return _probe_tcp(network, ready.tcp)
-    return _probe_http(site, ready, network)
+        return _probe_tcp(network, ready.tcp, timeout_s)
+    return _probe_http(site, ready, network, timeout_s)
 
 
-def _probe_tcp(network: Descriptor, port: int) -> NotYet | None:
+def _probe_command(command: tuple[str, ...], run: RunCommand, timeout_s: float) -> NotYet | None:
+    status = run(command, timeout_s)
+    if status == 0:
+        return None
+    how = "did not end" if status is None else f"exits with {status}"
+    return NotYet(f"{command[0]} {how}", _WRONG_ANSWER_PAUSE_S)
+
+
+def _probe_tcp(network: Descriptor, port: int, timeout_s: float) -> NotYet | None:
     try:
-        connect_in_namespace(network.fileno(), port, _REQUEST_TIMEOUT_S).close()
+        connect_in_namespace(network.fileno(), port, timeout_s).close()
     except OSError as error:
-        return NotYet(f"port {port}: {error.strerror or error}", _REFUSED_PAUSE_S)
+        return NotYet(f"port {port}: {(error.strerror or str(error)).lower()}", _REFUSED_PAUSE_S)
     return None
 
 
-def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor) -> NotYet | None:
+def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor, timeout_s: float) -> NotYet | None:
     assert ready.http is not None
     try:
-        status, body = request(network, site, "GET", ready.http)
-    except ConnectionRefusedError:
-        return NotYet(f"port {site.port}: connection refused", _REFUSED_PAUSE_S)
+        status, body = request(network, site, "GET", ready.http, timeout_s)
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+            return NotYet(f"port {site.port}: connection refused", _REFUSED_PAUSE_S)
         return NotYet(f"GET {ready.http}: {error or type(error).__name__}", _WRONG_ANSWER_PAUSE_S)
     if status != ready.status:
         return NotYet(f"GET {ready.http}: status {status}, not {ready.status}", _WRONG_ANSWER_PAUSE_S)
     if ready.contains is not None and ready.contains.encode() not in body:
-        return NotYet(f"GET {ready.http}: the page does not contain {ready.contains!r}", _WRONG_ANSWER_PAUSE_S)
+        return NotYet(
+            f"GET {ready.http}: the page does not contain {ready.contains!r}", _WRONG_ANSWER_PAUSE_S
+        )
     return None
 
 
 def await_ready(
     site: ResolvedSite,
     network: Descriptor,
-    run: Callable[[tuple[str, ...]], int],
+    run: RunCommand,
     is_alive: Callable[[], bool],
     deadline: float,
 ) -> NotYet | None:
     """Probe until ready; return None then, or the last reason at `deadline` (time.monotonic) or at the end."""
     while True:
-        answer = probe(site, network, run)
+        timeout_s = min(_REQUEST_TIMEOUT_S, max(_SHORTEST_PROBE_S, deadline - time.monotonic()))
+        answer = probe(site, network, run, timeout_s)
         if answer is None:
             return None
         if not is_alive():

@@ -147,7 +147,7 @@ def make_ready(incarnation: Incarnation) -> None:
     answer = await_ready(
         site,
         incarnation.network,
-        run=lambda arguments: run_status(incarnation, arguments),
+        run=lambda arguments, timeout_s: run_status(incarnation, arguments, timeout_s),
         is_alive=incarnation.is_alive,
         deadline=time.monotonic() + site.ready.timeout_s,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webserv_rt.errors import WebservError
+from webserv_rt.id_ranges import IDS_PER_RANGE
 from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.mount import clone_mount
@@ -73,7 +74,7 @@ class Template:
         self, arguments: tuple[str, ...], user: str = "root", directory: str = "/", environment: dict[str, str] | None = None
     ) -> Program:
         """Describe a command to run inside, with the first service's environment as its own."""
-        found = resolve_user(self.root.fileno(), user)
+        found = _mapped_user(self.root, user)
         merged = _user_environment(found, user) | self.site.services[0].environment | (environment or {})
         return Program(
             name=arguments[0],
@@ -128,7 +129,7 @@ def bind(source: Source) -> Attached:
 
 
 def _program(root: Descriptor, service: ResolvedService) -> Program:
-    user = resolve_user(root.fileno(), service.user)
+    user = _mapped_user(root, service.user)
     return Program(
         name=service.name,
         arguments=service.command,
@@ -140,6 +141,14 @@ def _program(root: Descriptor, service: ResolvedService) -> Program:
         runs_once=service.run == "once",
         wait=_wait(service.wait),
     )
+
+
+def _mapped_user(root: Descriptor, name: str) -> User:
+    user = resolve_user(root.fileno(), name)
+    largest = max(user.uid, user.gid, *user.groups)
+    if largest >= IDS_PER_RANGE:
+        raise WebservError(f"user {name}: an instance has the ids 0 to {IDS_PER_RANGE - 1}, not {largest}")
+    return user
 
 
 def _user_environment(user: User, name: str) -> dict[str, str]:

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FIXED_NUMBERS = 12, FIXED_TEXTS = 3 };
+enum { FIXED_NUMBERS = 12, FIXED_TEXTS = 3, CONNECT_MS = 100 };
 
 static char **copy_texts(const char *const *texts, int count)
 {
@@ -130,9 +131,16 @@ static int connects(int family, const struct sockaddr *address, socklen_t length
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return 0;
-    int is_there = connect(fd, address, length) == 0 || errno == EINPROGRESS;
+    int code = connect(fd, address, length) == 0 ? 0 : errno;
+    if (code == EINPROGRESS) {
+        /* Loopback answers at once; but while connect holds the socket, even the refusal waits behind it. */
+        struct pollfd connected = {.fd = fd, .events = POLLOUT};
+        socklen_t size = sizeof code;
+        if (poll(&connected, 1, CONNECT_MS) == 1)
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size);
+    }
     close(fd);
-    return is_there;
+    return code == 0;
 }
 
 int service_is_there(const struct service *service)

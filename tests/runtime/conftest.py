@@ -1,4 +1,4 @@
-"""A small real site to run instances of, a Host of one's own per test, and nothing left behind by any test."""
+"""A small real site to run instances of, a Host of one's own per test, and nothing left behind by any."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "faults")]  # the helpers beside the tests
+sys.path.insert(0, str(HERE.parent / "faults"))  # leftovers.py
+sys.path.insert(0, str(HERE))
 
 import leftovers
 import toolbox as box
+
 from webserv_rt.host import Host
 from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost
@@ -42,7 +44,9 @@ def toolbox_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def toolbox(pool: Pool, cgroup_parent: str, toolbox_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def toolbox(
+    pool: Pool, cgroup_parent: str, toolbox_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The base `toolbox`: a web server, a shell, the host's /usr, and two data directories."""
     site = tmp_path_factory.mktemp("site") / "site.toml"
     site.write_text(box.SITE)

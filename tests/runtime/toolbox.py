@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import io
+import json
 import os
+import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from webserv_rt.command import ExecResult
 from webserv_rt.instance import Instance
@@ -47,8 +52,19 @@ target = "/usr"
 timeout_s = 2
 """
 
-_DIRECTORIES: Final = ("bin", "etc", "usr", "srv/www/cgi-bin", "home/visitor", "var/lib/store/sub", "var/lib/plain", "tmp",
-                       "run", "root", "opt/tree/deep")
+_DIRECTORIES: Final = (
+    "bin",
+    "etc",
+    "usr",
+    "srv/www/cgi-bin",
+    "home/visitor",
+    "var/lib/store/sub",
+    "var/lib/plain",
+    "tmp",
+    "run",
+    "root",
+    "opt/tree/deep",
+)
 _FILES: Final = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nvisitor:x:1000:1000::/home/visitor:/bin/sh\n",
     "etc/group": "root:x:0:\nvisitor:x:1000:\nextra:x:2000:visitor\n",
@@ -82,6 +98,29 @@ def make_root(directory: Path) -> Path:
     return directory
 
 
+def make_docker_archive(root: Path, archive: Path, config: Mapping[str, Any]) -> Path:
+    """Pack ROOT as `docker save` would, as an image of one layer with the given configuration."""
+    layer = subprocess.run(["tar", "-C", root, "-cf-", "."], check=True, capture_output=True).stdout
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    digest = f"sha256:{hashlib.sha256(layer).hexdigest()}"
+    image = {"architecture": architecture, "os": "linux", "config": dict(config)}
+    described = json.dumps({**image, "rootfs": {"type": "layers", "diff_ids": [digest]}}).encode()
+    name = f"{hashlib.sha256(described).hexdigest()}.json"
+    manifest = json.dumps(
+        [{"Config": name, "RepoTags": ["toolbox:1"], "Layers": [f"{digest[7:]}/layer.tar"]}]
+    ).encode()
+    with tarfile.open(archive, "w") as tar:
+        for member, data in (
+            ("manifest.json", manifest),
+            (name, described),
+            (f"{digest[7:]}/layer.tar", layer),
+        ):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return archive
+
+
 def sh(instance: Instance, script: str, **options: object) -> str:
     """Run a shell script inside; it has to succeed. Returns its standard output."""
     result: ExecResult = instance.exec(["/bin/sh", "-c", script], **options)  # type: ignore[arg-type]
@@ -89,7 +128,9 @@ def sh(instance: Instance, script: str, **options: object) -> str:
     return result.stdout.decode()
 
 
-def python(instance: Instance, script: str, *arguments: str, user: str = "root", timeout_s: float = 60) -> ExecResult:
+def python(
+    instance: Instance, script: str, *arguments: str, user: str = "root", timeout_s: float = 60
+) -> ExecResult:
     """Run a Python script inside, on the host's own interpreter."""
     command: Sequence[str] = ["/usr/bin/python3", "-ISs", "-c", script, *arguments]
     return instance.exec(command, user=user, timeout_s=timeout_s)

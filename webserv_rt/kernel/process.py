@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ class Process:
         self.pid = pid
         self.pidfd = pidfd
         self._status: int | None = None
+        self._reaping = threading.Lock()
 
     def kill(self, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing happens when the process has ended."""
@@ -38,11 +40,15 @@ class Process:
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the end and reap; return the exit status (128 + signal), or None after `timeout_s`."""
         if self._status is None and self._ended_within(timeout_s):
-            result = os.waitid(os.P_PIDFD, self.pidfd.fileno(), os.WEXITED | _WAIT_ALL)
-            assert result is not None
-            exited = result.si_code == os.CLD_EXITED
-            self._status = result.si_status if exited else 128 + result.si_status
+            with self._reaping:
+                if self._status is None:
+                    self._status = self._reap()
         return self._status
+
+    def _reap(self) -> int:
+        result = os.waitid(os.P_PIDFD, self.pidfd.fileno(), os.WEXITED | _WAIT_ALL)
+        assert result is not None
+        return result.si_status if result.si_code == os.CLD_EXITED else 128 + result.si_status
 
     def _ended_within(self, timeout_s: float | None) -> bool:
         poll = select.poll()

@@ -61,10 +61,12 @@ class WritableLayers:
         clone_tree(source.fileno(), self.directory.fileno(), name)
         return open_directory(name, dir_fd=self.directory.fileno())
 
-    def open_log(self, name: str) -> Descriptor:
-        """Open a log for appending, made when it is not there."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return Descriptor(os.open(f"logs/{name}.log", flags, 0o600, dir_fd=self.directory.fileno()))
+    def open_log(self, name: str, owner: int) -> Descriptor:
+        """Make a log and open it for appending; `owner`, a user of the host, may open it by /dev/stdout too."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        log = Descriptor(os.open(f"logs/{name}.log", flags, 0o600, dir_fd=self.directory.fileno()))
+        os.fchown(log.fileno(), owner, -1)
+        return log
 
     def log_names(self) -> list[str]:
         """Return the names of the logs, the runtime's own `init` included."""
