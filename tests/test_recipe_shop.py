@@ -740,7 +740,9 @@ def test_skeleton_with_nothing_but_usr_and_the_virtual_environment_is_set_up_and
     program: Path, built: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
-    shutil.copytree(RECIPE / "root", root, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(RECIPE / "root", root, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("bin", "lib", "lib64", "sbin"):
+        (root / name).symlink_to(f"usr/{name}")
     unshare = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     arguments = [str(root), sys.prefix, str(RECIPE / "setup.sh")]
     result = subprocess.run(

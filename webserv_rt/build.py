@@ -77,7 +77,9 @@ def build(
         say("sealing the base")
         if present is not None:
             host.remove_base(name)
-        return host.import_base(str(root), name, site=recipe_directory / "site.toml", recipe=key, progress=progress)
+        return host.import_base(
+            str(root), name, site=recipe_directory / "site.toml", recipe=key, progress=progress
+        )
 
 
 def recipe_digest(recipe_directory: Path) -> str:
@@ -92,7 +94,11 @@ def recipe_digest(recipe_directory: Path) -> str:
         relative = path.relative_to(recipe_directory)
         if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
             continue
-        content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        content = b""
+        if path.is_symlink():
+            content = bytes(path.readlink())
+        elif path.is_file():
+            content = path.read_bytes()
         mode = path.lstat().st_mode & 0o111
         digest.update(f"{relative}\0{mode}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
@@ -108,22 +114,39 @@ def _lay_out(recipe: Recipe, recipe_directory: Path, root: Path, say: Callable[[
     files = recipe_directory / "root"
     if files.is_dir():
         ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
-        shutil.copytree(files, root, symlinks=True, dirs_exist_ok=True, ignore=ignored, copy_function=_copy_as_root)
+        shutil.copytree(
+            files, root, symlinks=True, dirs_exist_ok=True, ignore=ignored, copy_function=_copy_as_root
+        )
+    if not recipe.packages:
+        _link_into_usr(root)
     for directory in _MOUNT_POINTS:
         (root / directory).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
 
 
+def _link_into_usr(root: Path) -> None:
+    """Let /bin and the like lead into /usr as they do on this host, whose /usr such a site mounts.
+
+    A recipe cannot bring these links itself: a wheel holds no symbolic links.
+    """
+    for link in (Path("/bin"), Path("/sbin"), Path("/lib"), Path("/lib64")):
+        inside = root / link.name
+        if link.is_symlink() and not os.path.lexists(inside):
+            inside.symlink_to(link.readlink())
+
+
 def _copy_as_root(source: str, dest: str) -> None:
     """Copy a recipe's file as git keeps it: content and the executable bit, owned by root."""
-    if os.path.islink(source):
-        os.symlink(os.readlink(source), dest)
+    if Path(source).is_symlink():
+        Path(dest).symlink_to(Path(source).readlink())
         return
     shutil.copyfile(source, dest)
-    os.chmod(dest, 0o755 if os.access(source, os.X_OK) else 0o644)
+    Path(dest).chmod(0o755 if os.access(source, os.X_OK) else 0o644)
 
 
-def _run_setup(host: Host, site: ResolvedSite, recipe: Recipe, recipe_directory: Path, root: Path, log_path: Path) -> None:
+def _run_setup(
+    host: Host, site: ResolvedSite, recipe: Recipe, recipe_directory: Path, root: Path, log_path: Path
+) -> None:
     assert recipe.setup is not None
     for mount in site.mounts:
         (root / mount.target.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -138,13 +161,17 @@ def _run_setup(host: Host, site: ResolvedSite, recipe: Recipe, recipe_directory:
         entry = held.enter_context(cgroup.open_entry())
         wanted = [(mount.source, mount.target) for mount in site.mounts]
         wanted.append((str(recipe_directory), f"/{SETUP_DIRECTORY}"))
-        sources = [Source(held.enter_context(open_host_directory(source)), target) for source, target in wanted]
+        sources = [
+            Source(held.enter_context(open_host_directory(source)), target) for source, target in wanted
+        ]
         mounts = [bind(source) for source in sources]
-        for mount in mounts:
-            held.callback(mount.mount.close)
+        for attached in mounts:
+            held.callback(attached.mount.close)
         with open_directory(root) as directory:
             root_mount = held.enter_context(clone_mount(directory, userns=userns))
-        log = held.enter_context(Descriptor(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)))
+        log = held.enter_context(
+            Descriptor(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        )
         plan = Plan()
         for tasks in entry.tasks:
             plan.join_cgroup(tasks)

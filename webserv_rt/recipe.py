@@ -41,7 +41,7 @@ def _plain_file_name(value: object) -> str:
 class Recipe(Table):
     """A recipe.toml: the Debian packages, and the script that sets the site up inside the new root.
 
-    Without `packages` the root filesystem starts as an empty skeleton.
+    Without `packages` the root filesystem starts as an empty skeleton whose /bin and the like lead into /usr.
     """
 
     packages: Annotated[
@@ -68,4 +68,6 @@ def find_recipe(name: str) -> Path:
         if (candidate / FILE_NAME).is_file():
             return candidate
     ours = ", ".join(sorted(path.parent.name for path in RECIPES.glob(f"*/{FILE_NAME}")))
-    raise WebservError(f"there is no recipe {name}: ours are {ours}; or give a directory that holds {FILE_NAME}")
+    raise WebservError(
+        f"there is no recipe {name}: ours are {ours}; or give a directory that holds {FILE_NAME}"
+    )
