@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from webserv_rt.storage.pool import Pool
 
 POOL_BYTES = 8 << 30
+FIGURES = pytest.StashKey[list[tuple[str, dict[str, Any]]]]()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a benchmark measured: put into this, it is printed at the end of the run."""
+    measured: dict[str, Any] = {}
+    request.config.stash.setdefault(FIGURES, []).append((request.node.name, measured))
+    return measured
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the benchmarks' figures."""
+    for name, measured in config.stash.get(FIGURES, []):
+        terminalreporter.section(name)
+        for key, value in measured.items():
+            terminalreporter.line(f"{key}: {json.dumps(value, default=str)}")
 
 
 @contextmanager
