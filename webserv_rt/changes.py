@@ -7,13 +7,14 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
+from webserv_rt.storage.beneath import Beneath
+from webserv_rt.storage.entry import ROOT
 from webserv_rt.storage.walk import Found, walk
 
-# Made by the kernel or the runtime for every instance, not by what runs in it.
 _OPAQUE: Final = "trusted.overlay.opaque"
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -36,67 +37,86 @@ def find_changes(incarnation: Incarnation) -> Changes:
     """Compare a frozen instance with its start state.
 
     A file counts as modified when its content, mode or owner differs; a changed time alone does not count.
+    What is nested so deeply that no path can name it (PATH_MAX) is left out.
     """
     found: set[tuple[ChangeKind, str]] = set()
     template = incarnation.template
-    lowers = [template.frame, template.root]
-    found.update(_upper_changes(incarnation.layers.upper, lowers, incarnation.root_id))
+    with Beneath(template.frame.fileno()) as frame, Beneath(template.root.fileno()) as root:
+        found.update(_upper_changes(incarnation.layers.upper, [frame, root], incarnation.root_id))
     for index, source in enumerate(template.data):
         with open_directory(f"data-{index}", dir_fd=incarnation.layers.directory.fileno()) as clone:
             found.update(_clone_changes(clone, source.directory, source.target))
-    return Changes(*(tuple(sorted(path for kind, path in found if kind == wanted)) for wanted in ("added", "modified", "deleted")))
+    return Changes(
+        *(
+            tuple(sorted(path for kind, path in found if kind == wanted))
+            for wanted in ("added", "modified", "deleted")
+        )
+    )
 
 
-def _upper_changes(upper: Descriptor, lowers: list[Descriptor], root_id: int) -> Iterator[tuple[ChangeKind, str]]:
-    for found in walk(upper.fileno()):
+def _upper_changes(
+    upper: Descriptor, lowers: list[Beneath], root_id: int
+) -> Iterator[tuple[ChangeKind, str]]:
+    for found in walk(upper.fileno(), skip_too_deep=True):
         if found.path == ".":
             continue
         before = _lookup(lowers, found.path)
-        shown = _shown("", found)
+        if before is None:
+            if not _is_whiteout(found.status):
+                yield "added", _shown("", found)
+            continue
+        was_directory = stat.S_ISDIR(before.status.st_mode)
         if _is_whiteout(found.status):
-            if before is not None:
-                yield "deleted", shown + ("/" if stat.S_ISDIR(before[1].st_mode) else "")
-        elif before is None:
-            yield "added", shown
-        elif stat.S_ISDIR(found.status.st_mode) and stat.S_ISDIR(before[1].st_mode):
-            if _look(found.status, root_id) != _look(before[1], 0):
-                yield "modified", shown
-            if _is_opaque(found.dir_fd):
-                yield from _hidden(found, before[0])
+            yield "deleted", f"/{found.path}{'/' if was_directory else ''}"
         elif not _same(found, before, root_id):
-            yield "modified", shown
+            yield "modified", _shown("", found)
+        if was_directory and (not stat.S_ISDIR(found.status.st_mode) or _is_opaque(found.dir_fd)):
+            yield from _hidden(found, lowers)
+
+
+def _hidden(found: Found, lowers: list[Beneath]) -> Iterator[tuple[ChangeKind, str]]:
+    """Yield what was below a directory that is gone or opaque now, and is not there anew."""
+    is_directory = stat.S_ISDIR(found.status.st_mode)
+    with Beneath(found.dir_fd) as now:
+        for lower in lowers:
+            try:
+                directory_fd = lower.directory(found.path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for below in walk(directory_fd):
+                if below.path != "." and not (is_directory and _lookup([now], below.path)):
+                    yield "deleted", _shown(f"/{found.path}", below)
 
 
 def _clone_changes(clone: Descriptor, source: Descriptor, target: str) -> Iterator[tuple[ChangeKind, str]]:
     seen = set()
-    for found in walk(clone.fileno()):
-        seen.add(found.path)
-        before = _lookup([source], found.path)
-        if before is None:
-            yield "added", _shown(target, found)
-        elif not _same(found, before, 0):
-            yield "modified", _shown(target, found)
+    with Beneath(source.fileno()) as start:
+        for found in walk(clone.fileno(), skip_too_deep=True):
+            seen.add(found.path)
+            before = _lookup([start], found.path)
+            if before is None:
+                yield "added", _shown(target, found)
+            elif not _same(found, before, 0):
+                yield "modified", _shown(target, found)
     for found in walk(source.fileno()):
         if found.path not in seen:
             yield "deleted", _shown(target, found)
 
 
-def _hidden(found: Found, lower: Descriptor) -> Iterator[tuple[ChangeKind, str]]:
-    """Yield what an opaque directory hides of the layer below and does not have anew."""
-    with open_directory(found.path, dir_fd=lower.fileno()) as directory:
-        for below in walk(directory.fileno()):
-            if below.path == ".":
-                continue
-            try:
-                os.stat(below.path, dir_fd=found.dir_fd, follow_symlinks=False)
-            except (FileNotFoundError, NotADirectoryError):
-                yield "deleted", _shown("/" + found.path, below)
+class _Before(NamedTuple):
+    """A path as it was: `name` in the directory `dir_fd`, which is borrowed until the next lookup."""
+
+    dir_fd: int
+    name: str
+    status: os.stat_result
 
 
-def _lookup(lowers: list[Descriptor], path: str) -> tuple[Descriptor, os.stat_result] | None:
-    for lower in lowers:
+def _lookup(layers: list[Beneath], path: str) -> _Before | None:
+    # Never through a symbolic link: the instance chooses the paths, and a link's target could lie on the host.
+    for layer in layers:
         try:
-            return lower, os.stat(path, dir_fd=lower.fileno(), follow_symlinks=False)
+            dir_fd, name = (layer.root_fd, ".") if path == ROOT else layer.parent(path)
+            return _Before(dir_fd, name, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             continue
     return None
@@ -106,24 +126,23 @@ def _look(status: os.stat_result, root_id: int) -> tuple[int, int, int]:
     return status.st_mode, status.st_uid - root_id, status.st_gid - root_id
 
 
-def _same(found: Found, before: tuple[Descriptor, os.stat_result], root_id: int) -> bool:
-    lower, status = before
-    if _look(found.status, root_id) != _look(status, 0):
+def _same(found: Found, before: _Before, root_id: int) -> bool:
+    if _look(found.status, root_id) != _look(before.status, 0):
         return False
-    if stat.S_ISLNK(status.st_mode):
-        return os.readlink(found.name, dir_fd=found.dir_fd) == os.readlink(found.path, dir_fd=lower.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        return found.status.st_rdev == status.st_rdev
-    if found.status.st_size != status.st_size:
+    if stat.S_ISLNK(before.status.st_mode):
+        return os.readlink(found.name, dir_fd=found.dir_fd) == os.readlink(before.name, dir_fd=before.dir_fd)
+    if not stat.S_ISREG(before.status.st_mode):
+        return found.status.st_rdev == before.status.st_rdev
+    if found.status.st_size != before.status.st_size:
         return False
-    return _same_content(found, lower)
+    return _same_content(found, before)
 
 
-def _same_content(found: Found, lower: Descriptor) -> bool:
+def _same_content(found: Found, before: _Before) -> bool:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME | os.O_NONBLOCK
     with (
         open(os.open(found.name, flags, dir_fd=found.dir_fd), "rb", buffering=0) as ours,
-        open(os.open(found.path, flags, dir_fd=lower.fileno()), "rb", buffering=0) as theirs,
+        open(os.open(before.name, flags, dir_fd=before.dir_fd), "rb", buffering=0) as theirs,
     ):
         while True:
             chunk = ours.read(_CHUNK_BYTES)

@@ -64,7 +64,7 @@ def _pss_bytes(pid: int) -> int:
 
 
 def _own_bytes(directory_fd: int) -> int:
-    return sum(_file_own_bytes(found) for found in walk(directory_fd))
+    return sum(_file_own_bytes(found) for found in walk(directory_fd, skip_too_deep=True))
 
 
 def _file_own_bytes(found: Found) -> int:

@@ -88,6 +88,7 @@ def make_root(directory: Path) -> Path:
     for name, text in _FILES.items():
         (directory / name).write_text(text)
     os.chown(directory / "home/visitor", 1000, 1000)
+    (directory / "opt/away").symlink_to("/etc")
     shutil.copy(BUSYBOX, directory / "bin/busybox")
     applets = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True).stdout.split()
     for applet in applets:

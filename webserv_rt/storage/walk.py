@@ -24,12 +24,15 @@ class Found(NamedTuple):
     status: os.stat_result
 
 
-def walk(root_fd: int, *, exclude: Collection[str] = (), one_filesystem: bool = False) -> Iterator[Found]:
+def walk(
+    root_fd: int, *, exclude: Collection[str] = (), one_filesystem: bool = False, skip_too_deep: bool = False
+) -> Iterator[Found]:
     """Yield everything below ROOT_FD, the root first, except the subtrees EXCLUDE.
 
     Of each directory: itself, then its names that are no directories, sorted, then its subdirectories,
     sorted, each with all that is in it. Raises `TreeUnreadable` when something vanishes meanwhile, a path
-    is longer than PATH_MAX or, with ONE_FILESYSTEM, something else is mounted in the tree.
+    is longer than PATH_MAX (with SKIP_TOO_DEEP it is left out) or, with ONE_FILESYSTEM, something else is
+    mounted in the tree.
     """
     excluded = {path.strip("/") for path in exclude}
     device = os.fstat(root_fd).st_dev
@@ -38,6 +41,8 @@ def walk(root_fd: int, *, exclude: Collection[str] = (), one_filesystem: bool = 
         while todo:
             path = todo.pop()
             if len(os.fsencode(path)) > MAX_PATH_BYTES:
+                if skip_too_deep:
+                    continue
                 raise TreeUnreadable(f"the path {shown(path)} is longer than {MAX_PATH_BYTES} bytes")
             try:
                 fd = beneath.directory(path)
