@@ -44,11 +44,20 @@ as www-data bundle exec rails runner "$here/content.rb"
 say "recording how it boots, and visiting the pages once, which compiles them into the caches"
 install -d -o www-data -g www-data -m 755 /var/lib/redmine/boot
 as www-data bundle exec ruby "$here/record_boot.rb" /var/lib/redmine/boot
-as www-data ruby "$here/visit.rb"
+as www-data ruby -r/usr/local/lib/redmine/boot -e 'Rails.application.eager_load!'
+setpriv --reuid=www-data --regid=www-data --init-groups --inh-caps=+net_bind_service --ambient-caps=+net_bind_service \
+    ruby /usr/local/lib/redmine/server.rb >/tmp/server.log 2>&1 &
+server=$!
+ruby "$here/visit.rb" || { cat /tmp/server.log; exit 1; }
+kill -INT "$server"
+wait "$server"
 
 say "shutting the database down"
 # Only CREATE DATABASE needs these, and they are two thirds of the files that every instance clones.
 sql redmine <<'SQL'
+-- The visit's traces.
+DELETE FROM tokens;
+UPDATE users SET last_login_on = NULL;
 UPDATE pg_database SET datistemplate = false;
 DROP DATABASE postgres;
 DROP DATABASE template0;
