@@ -111,7 +111,9 @@ class Instance:
     async def __aenter__(self) -> Instance:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.remove()
 
 
@@ -148,7 +150,9 @@ class World(Mapping[str, Instance]):
     async def __aenter__(self) -> World:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.remove()
 
 
@@ -163,11 +167,15 @@ class Host:
         """Return the pool's bases."""
         return await _in_thread(self.sync.bases)
 
-    async def launch(self, base: str, *, name: str | None = None, strategy: StrategyName = "cold") -> Instance:
+    async def launch(
+        self, base: str, *, name: str | None = None, strategy: StrategyName = "cold"
+    ) -> Instance:
         """Make an instance, start it and wait until it is ready."""
         return Instance(await _in_thread(self.sync.launch, base, name=name, strategy=strategy))
 
-    async def world(self, bases: Iterable[str], *, name: str | None = None, strategy: StrategyName = "cold") -> World:
+    async def world(
+        self, bases: Iterable[str], *, name: str | None = None, strategy: StrategyName = "cold"
+    ) -> World:
         """Launch one instance of each base as one environment."""
         return World(await _in_thread(self.sync.world, bases, name=name, strategy=strategy))
 
@@ -175,6 +183,8 @@ class Host:
         self.sync = await _in_thread(self._open)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with anyio.CancelScope(shield=True):
             await _in_thread(self.sync.close)

@@ -54,7 +54,9 @@ class IdRanges:
     def _take_block(self) -> None:
         LOCK_DIRECTORY.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in range(N_BLOCKS):
-            block = Descriptor(os.open(LOCK_DIRECTORY / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            block = Descriptor(
+                os.open(LOCK_DIRECTORY / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            )
             try:
                 fcntl.flock(block.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -65,5 +67,6 @@ class IdRanges:
             self._free.extend(first + index * IDS_PER_RANGE for index in reversed(range(RANGES_PER_BLOCK)))
             return
         raise WebservError(
-            f"all {N_BLOCKS * RANGES_PER_BLOCK} id ranges of this machine are taken: remove instances, or end other hosts"
+            f"all {N_BLOCKS * RANGES_PER_BLOCK} id ranges of this machine are taken: "
+            "remove instances, or end other hosts"
         )

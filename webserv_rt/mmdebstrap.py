@@ -1,4 +1,4 @@
-"""Make a root filesystem from Debian packages with mmdebstrap, from the package sources that this host uses."""
+"""Make a root filesystem from Debian packages with mmdebstrap, from this host's own package sources."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from typing import Final
 
 from webserv_rt.errors import WebservError
 
-_LEFT_OUT: Final = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*", "/usr/share/lintian/*")
+_LEFT_OUT: Final = (
+    "/usr/share/man/*",
+    "/usr/share/doc/*",
+    "/usr/share/locale/*",
+    "/usr/share/info/*",
+    "/usr/share/lintian/*",
+)
 # What of apt's own configuration is about this host's package lists, not about how to reach the sources.
-_NOT_TAKEN: Final = re.compile(r"Acquire::(IndexTargets|Languages|Changelogs|CompressionTypes|cdrom|GzipIndexes)")
+_NOT_TAKEN: Final = re.compile(
+    r"Acquire::(IndexTargets|Languages|Changelogs|CompressionTypes|cdrom|GzipIndexes)"
+)
 _N_ERROR_LINES: Final = 15
 
 
@@ -25,7 +33,7 @@ def debian_root(target: Path, packages: Sequence[str], say: Callable[[str], None
     if shutil.which("mmdebstrap") is None:
         raise WebservError("this recipe needs mmdebstrap: apt-get install mmdebstrap")
     command = ["mmdebstrap", "--mode=root", "--variant=essential", "--format=directory"]
-    command += ["--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\""]
+    command += ['--aptopt=APT::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
     command += [f"--aptopt={option}" for option in _host_apt_options()]
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(packages)}"]
@@ -59,7 +67,12 @@ def _host_apt_options() -> list[str]:
 def _run(command: Sequence[str], say: Callable[[str], None]) -> None:
     lines: list[str] = []
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

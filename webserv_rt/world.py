@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class World(Mapping[str, Instance]):
     """Instances by name, behind one SOCKS5 port that knows their canonical host names and nothing else."""
 
-    def __init__(self, host: Host, name: str, instances: Mapping[str, Instance], address: str, port: int) -> None:
+    def __init__(
+        self, host: Host, name: str, instances: Mapping[str, Instance], address: str, port: int
+    ) -> None:
         self.name = name
         self._host = host
         self._address = address
@@ -29,7 +31,10 @@ class World(Mapping[str, Instance]):
             for host_name in site.hosts:
                 for inner in site.ports:
                     if (host_name, inner) in table:
-                        raise WebservError(f"world {name}: two instances answer to {host_name}:{inner}; give them other hosts")
+                        raise WebservError(
+                            f"world {name}: two instances answer to {host_name}:{inner}; "
+                            "give them other hosts"
+                        )
                     table[host_name, inner] = (instance.backend, inner)
         self._socks = host.gateway.socks(table, address, port)
 
@@ -44,7 +49,7 @@ class World(Mapping[str, Instance]):
         return self._socks.port
 
     def reset(self) -> dict[str, Timing]:
-        """Reset all instances at once; return their timings. The first failure is raised after all have ended."""
+        """Reset all instances at once; return their timings. The first failure is raised when all have ended."""
         running = {name: self._threads.submit(instance.reset) for name, instance in self._instances.items()}
         errors = [error for future in running.values() if (error := future.exception()) is not None]
         if errors:
@@ -71,5 +76,7 @@ class World(Mapping[str, Instance]):
     def __enter__(self) -> World:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.remove()

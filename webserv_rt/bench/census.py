@@ -20,7 +20,9 @@ def take_census(pool: Path | None = None) -> Census:
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
         "namespaces": len(_namespaces()),
         "cgroups": _count_cgroups(),
-        "loop_devices": sum(1 for path in Path("/sys/block").glob("loop*") if (path / "loop/backing_file").exists()),
+        "loop_devices": sum(
+            1 for path in Path("/sys/block").glob("loop*") if (path / "loop/backing_file").exists()
+        ),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
     }

@@ -32,7 +32,7 @@ class Peer(TypedDict):
 
 
 class Result(TypedDict):
-    """What `webserv-rt bench --json` prints. `leaks` holds what there was more of at the end; empty is good."""
+    """What `webserv-rt bench --json` prints. `leaks` holds what there was more of at the end."""
 
     site: str
     strategy: str
@@ -64,7 +64,11 @@ def percentiles(samples_ms: Sequence[float]) -> Percentiles:
 def machine() -> dict[str, str | int]:
     """Describe this machine."""
     model = next(
-        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")),
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
         platform.machine(),
     )
     return {

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from webserv_rt.host import default_pool
@@ -19,14 +26,17 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Hundreds of isolated copies of a web application from one base, put back to the start state in milliseconds.",
+    help="Hundreds of isolated copies of a web application from one base, pristine again in milliseconds.",
 )
 
 out = Console()
 err = Console(stderr=True)
 
 PoolOption = Annotated[
-    Path, typer.Option("--pool", help="The pool's directory.", envvar="WEBSERV_RT_POOL", default_factory=default_pool)
+    Path,
+    typer.Option(
+        "--pool", help="The pool's directory.", envvar="WEBSERV_RT_POOL", default_factory=default_pool
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -36,7 +46,9 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str
+) -> None:
     """Print a listing as a table, or as a JSON array."""
     if as_json:
         print_json(list(rows))
@@ -53,7 +65,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show bytes done and in all on standard error while the block runs."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

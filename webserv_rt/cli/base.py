@@ -29,7 +29,8 @@ base_app = typer.Typer(no_args_is_help=True, help="The read-only root filesystem
 app.add_typer(base_app, name="base")
 
 SiteOption = Annotated[
-    Path | None, typer.Option("--site", exists=True, dir_okay=False, help="The site spec (docs/site-spec.md).")
+    Path | None,
+    typer.Option("--site", exists=True, dir_okay=False, help="The site spec (docs/site-spec.md)."),
 ]
 
 
@@ -45,11 +46,17 @@ def import_(source: str, name: str, pool: PoolOption, site: SiteOption = None) -
 
 
 @base_app.command()
-def build(recipe: str, pool: PoolOption, name: Annotated[str | None, typer.Option(help="Another name.")] = None) -> None:
+def build(
+    recipe: str, pool: PoolOption, name: Annotated[str | None, typer.Option(help="Another name.")] = None
+) -> None:
     """Build a base from RECIPE: the name of one of ours (shop, wordpress, redmine) or a directory."""
     with Host(pool) as host, progress_bar(f"building {recipe}") as progress:
         directory = find_recipe(recipe)
-        _tell(build_recipe(host, directory, name=name, say=lambda line: err.print(line, style="dim"), progress=progress))
+        _tell(
+            build_recipe(
+                host, directory, name=name, say=lambda line: err.print(line, style="dim"), progress=progress
+            )
+        )
 
 
 @base_app.command()
@@ -58,7 +65,9 @@ def ls(pool: PoolOption, as_json: JsonOption = False) -> None:
     with Pool.open(pool) as opened:
         found = [_record(base) for base in opened.bases()]
     if not as_json:
-        found = [{**row, "digest": row["digest"][:19], "size": human_bytes(row["size_bytes"])} for row in found]
+        found = [
+            {**row, "digest": row["digest"][:19], "size": human_bytes(row["size_bytes"])} for row in found
+        ]
     columns = ("name", "digest", "size", "n_entries", "created")
     print_rows(found, columns, as_json=as_json, empty="no bases yet: webserv-rt base build shop")
 
@@ -82,7 +91,7 @@ def show(name: str, pool: PoolOption, as_json: JsonOption = False) -> None:
 
 @base_app.command()
 def verify(name: str, pool: PoolOption) -> None:
-    """Read all of a base again, compare it with what was sealed, prove its databases were shut down cleanly."""
+    """Read a base again, compare it with what was sealed, prove its databases were shut down cleanly."""
     with Pool.open(pool) as opened, progress_bar(f"verifying {name}") as progress:
         proven = verify_base(opened.base(name), progress)
     for line in proven:
@@ -102,4 +111,7 @@ def _record(base: Base) -> dict[str, Any]:
 
 
 def _tell(base: Base) -> None:
-    out.print(f"base {base.name}: {base.record.n_entries} entries, {human_bytes(base.record.size_bytes)}, {base.record.digest}")
+    record = base.record
+    out.print(
+        f"base {base.name}: {record.n_entries} entries, {human_bytes(record.size_bytes)}, {record.digest}"
+    )

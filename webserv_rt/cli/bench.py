@@ -19,10 +19,17 @@ app.add_typer(bench, name="bench")
 
 StrategyOption = Annotated[StrategyName, typer.Option(help="How a reset comes about.")]
 RoundsOption = Annotated[int, typer.Option("-n", min=1, help="How many rounds.")]
-PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw the figures to this file (png, svg, pdf).")]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Draw the figures to this file (png, svg, pdf).")
+]
 PeerOption = Annotated[
     list[Path] | None,
-    typer.Option("--peer", exists=True, dir_okay=False, help="A script that does the same another way; may be repeated."),
+    typer.Option(
+        "--peer",
+        exists=True,
+        dir_okay=False,
+        help="A script that does the same another way; may be repeated.",
+    ),
 ]
 
 
@@ -66,7 +73,13 @@ def _measure(
 ) -> None:
     with progress_bar(f"{kind} {base}") as progress:
         result = measure_base(
-            pool, base, kind, strategy=strategy, rounds=rounds, peers=[path.resolve() for path in peer or ()], progress=progress
+            pool,
+            base,
+            kind,
+            strategy=strategy,
+            rounds=rounds,
+            peers=[path.resolve() for path in peer or ()],
+            progress=progress,
         )
     if plot is not None:
         plot_result(result, plot)
@@ -77,7 +90,14 @@ def _measure(
 
 
 def _print(kind: Kind, result: Result) -> None:
-    table = Table(f"{kind} of {result['site']}, {result['strategy']}, ms", "p50", "p95", "p99", "max", "ours / this (p50)")
+    table = Table(
+        f"{kind} of {result['site']}, {result['strategy']}, ms",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+        "ours / this (p50)",
+    )
     ready = result["ready_ms"]
     _add(table, "engine (our own share)", result["engine_ms"], "")
     _add(table, "ready (first correct answer)", ready, "")

@@ -11,7 +11,9 @@ import typer
 from webserv_rt.cli.app import JsonOption, PoolOption, app, human_bytes, out, print_json, print_rows
 from webserv_rt.storage.pool import Pool
 
-pool_app = typer.Typer(no_args_is_help=True, help="The directory on a reflink filesystem that holds everything else.")
+pool_app = typer.Typer(
+    no_args_is_help=True, help="The directory on a reflink filesystem that holds everything else."
+)
 app.add_typer(pool_app, name="pool")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,7 +26,9 @@ def _parse_size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-SizeOption = Annotated[int, typer.Option("--size", parser=_parse_size, metavar="SIZE", help="Such as 20G or 500M.")]
+SizeOption = Annotated[
+    int, typer.Option("--size", parser=_parse_size, metavar="SIZE", help="Such as 20G or 500M.")
+]
 
 
 @pool_app.command()

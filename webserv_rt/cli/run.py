@@ -27,7 +27,9 @@ def run(
     pool: PoolOption,
     n: Annotated[int, typer.Option("-n", min=1, help="How many instances.")] = 1,
     strategy: Annotated[StrategyName, typer.Option(help="How a reset comes about.")] = "cold",
-    first_port: Annotated[int, typer.Option(help="Ports are counted up from here; 0: the kernel chooses.")] = 0,
+    first_port: Annotated[
+        int, typer.Option(help="Ports are counted up from here; 0: the kernel chooses.")
+    ] = 0,
 ) -> None:
     """Run N instances of BASE in the foreground until Ctrl-C, then remove them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -33,7 +33,9 @@ def buy(url: str, host: str) -> str:
 
 def _submit(visitor: httpx.Client, page: str, action: str, fields: dict[str, str]) -> str:
     """Open a page and post a form of it with the page's own token, which is also in a cookie."""
-    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', visitor.get(page).raise_for_status().text)
+    token = re.search(
+        r'name="csrfmiddlewaretoken" value="([^"]+)"', visitor.get(page).raise_for_status().text
+    )
     if token is None:
         raise WebservError(f"there is no form on {page}")
     return visitor.post(action, data={**fields, "csrfmiddlewaretoken": token[1]}).raise_for_status().text

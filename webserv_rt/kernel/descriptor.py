@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Descriptor:
-    """An owned file descriptor: closed once, by `close()`, at the end of a `with` block, or with its owner."""
+    """An owned file descriptor: closed once, by `close()`, at the end of a `with` block or with its owner."""
 
     __slots__ = ("_fd",)
 
@@ -29,7 +29,9 @@ class Descriptor:
     def __enter__(self) -> Descriptor:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:

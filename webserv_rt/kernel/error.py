@@ -36,5 +36,7 @@ def new_error() -> Any:
 def check(result: int, error: Any) -> int:
     """Return RESULT, or raise what the native call recorded in ERROR when RESULT is negative."""
     if result < 0:
-        raise KernelError(ffi.string(error.step).decode(), ffi.string(error.object).decode("utf-8", "replace"), error.code)
+        raise KernelError(
+            ffi.string(error.step).decode(), ffi.string(error.object).decode("utf-8", "replace"), error.code
+        )
     return result

@@ -121,14 +121,22 @@ class Plan:
         self._add(lib.WSRT_STEP_OPEN_FILES, [limit])
 
     def confine(self, userns: Descriptor, capabilities: int) -> None:
-        """Become root of the user namespace with the given capabilities, for good, under the seccomp filter."""
+        """Become root of the user namespace with these capabilities, for good, under the seccomp filter."""
         self._add(lib.WSRT_STEP_CONFINE, [self._index(userns), capabilities])
 
     def _program(self, kind: int, program: Program, stdio: Sequence[Descriptor | None]) -> None:
         fds = [self._index(descriptor) for descriptor in stdio]
         environment = [f"{name}={value}" for name, value in program.environment.items()]
         wait = program.wait
-        numbers = [program.uid, program.gid, int(program.runs_once), wait.kind, wait.port, wait.timeout_ms, *fds]
+        numbers = [
+            program.uid,
+            program.gid,
+            int(program.runs_once),
+            wait.kind,
+            wait.port,
+            wait.timeout_ms,
+            *fds,
+        ]
         counts = [len(program.arguments), len(environment), len(program.groups), *program.groups]
         texts = [program.name, program.directory, wait.path, *program.arguments, *environment]
         self._add(kind, numbers + counts, texts)
@@ -152,4 +160,3 @@ class Plan:
     def encode(self) -> bytes:
         """Return the plan's bytes."""
         return struct.pack("<2I", lib.WSRT_PLAN_MAGIC, len(self._steps)) + b"".join(self._steps)
-
