@@ -45,11 +45,14 @@ class TreeUnreadable(WebservError):
 
 
 class PoolFull(WebservError):
-    """The pool has no room for what was about to be written. `needed` and `free` are bytes."""
+    """The pool has no room for what was to be written. `needed` and `free` are bytes, None when not known."""
 
-    def __init__(self, needed: int, free: int, what: str) -> None:
+    def __init__(self, needed: int | None, free: int | None, what: str) -> None:
+        reason = f"{what} does not fit"
+        if needed is not None and free is not None:
+            reason = f"{what} needs {shown_bytes(needed)}, {shown_bytes(max(free, 0))} are free"
         super().__init__(
-            f"the pool is full: {what} needs {shown_bytes(needed)}, {shown_bytes(max(free, 0))} are free;"
+            f"the pool is full: {reason};"
             " remove bases or instances (webserv-rt base rm, webserv-rt gc) or grow it (webserv-rt pool grow)"
         )
         self.needed = needed
@@ -85,6 +88,6 @@ def shown_bytes(n_bytes: int) -> str:
 def refused_by_system(step: str, path: str, error: OSError) -> WebservError:
     """Return what to raise for the kernel's ERROR in STEP ("create", "read") on the entry PATH."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return PoolFull(0, 0, f"the entry {shown(path)}")
+        return PoolFull(None, None, shown(path))
     hint = "; run as root" if error.errno in (errno.EPERM, errno.EACCES) and os.geteuid() != 0 else ""
     return ImportRefused(f"{step} {shown(path)}: {os.strerror(error.errno or 0)}{hint}")

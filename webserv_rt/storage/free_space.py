@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from webserv_rt.storage.errors import PoolFull
 
@@ -54,9 +53,3 @@ class FreeSpace:
         if status.f_files and status.f_favail == 0:  # btrfs has no fixed number and says 0 of 0
             raise PoolFull(n_bytes, 0, f"{what} (no inode is left)")
         return available
-
-
-def free_bytes(directory: Path) -> int:
-    """Return what the filesystem of DIRECTORY has free."""
-    status = os.statvfs(directory)
-    return status.f_bavail * status.f_frsize

@@ -24,7 +24,7 @@ from webserv_rt.storage.base import (
     open_base,
 )
 from webserv_rt.storage.errors import BaseExists, PoolFull
-from webserv_rt.storage.free_space import FreeSpace, free_bytes
+from webserv_rt.storage.free_space import FreeSpace
 from webserv_rt.storage.image_config import ImageConfig
 from webserv_rt.storage.importers.source import SourceWriter
 from webserv_rt.storage.manifest import write_manifest
@@ -69,7 +69,7 @@ def import_base(
         raise _exists(name) from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise PoolFull(0, free_bytes(staging), f"the base {name}") from error
+            raise PoolFull(None, None, f"the base {name}") from error
         raise WebservError(f"import of {name} into {bases}: {error}") from error
     return open_base(bases, name)
 
