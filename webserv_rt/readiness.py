@@ -23,6 +23,7 @@ _WRONG_ANSWER_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0
 # What an instance sends may be hostile: no more of a page is read.
 _MAX_PAGE_BYTES: Final = 16 << 20
+_MAX_REASON_LENGTH: Final = 200
 # The last probe before the deadline gets a chance too, so that a slow site's own answer is told.
 _SHORTEST_PROBE_S: Final = 1.0
 
@@ -122,7 +123,7 @@ def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor, timeout_s
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
             return NotYet(f"port {site.port}: connection refused", _REFUSED_PAUSE_S)
-        return NotYet(f"GET {ready.http}: {error or type(error).__name__}", _WRONG_ANSWER_PAUSE_S)
+        return NotYet(f"GET {ready.http}: {_shown(error)}", _WRONG_ANSWER_PAUSE_S)
     if status != ready.status:
         return NotYet(f"GET {ready.http}: status {status}, not {ready.status}", _WRONG_ANSWER_PAUSE_S)
     if ready.contains is not None and ready.contains.encode() not in body:
@@ -130,6 +131,11 @@ def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor, timeout_s
             f"GET {ready.http}: the page does not contain {ready.contains!r}", _WRONG_ANSWER_PAUSE_S
         )
     return None
+
+
+def _shown(error: Exception) -> str:
+    # The text may hold what the instance sent.
+    return ascii(str(error))[1:-1][:_MAX_REASON_LENGTH] or type(error).__name__
 
 
 def await_ready(
@@ -158,7 +164,7 @@ def send_warm_up(site: ResolvedSite, network: Descriptor, requests: tuple[Warm, 
         try:
             status, _ = request(network, site, warm.method, warm.path)
         except (OSError, http.client.HTTPException) as error:
-            return f"warm-up {warm.method} {warm.path}: {error or type(error).__name__}"
+            return f"warm-up {warm.method} {warm.path}: {_shown(error)}"
         if status != warm.status:
             return f"warm-up {warm.method} {warm.path}: status {status}, not {warm.status}"
     return None

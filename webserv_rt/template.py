@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,10 +15,12 @@ from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.mount import clone_mount
 from webserv_rt.kernel.plan import Plan, Program, Wait
+from webserv_rt.kernel.remove import remove_tree
 from webserv_rt.profile import Profile
 from webserv_rt.resolved_site import ResolvedService, ResolvedSite
 from webserv_rt.site import Wait as SiteWait
 from webserv_rt.storage.base import hold
+from webserv_rt.storage.beneath import Beneath
 from webserv_rt.storage.layers import make_frame
 from webserv_rt.storage.passwd import User, resolve_user
 
@@ -27,8 +30,20 @@ log = logging.getLogger(__name__)
 # that start as root and step down need, and nothing that reaches beyond the instance.
 KEPT_CAPABILITIES: Final = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18))
 
-_MASKED: Final = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/kmsg", "/proc/kallsyms",
-                  "/proc/acpi", "/proc/scsi", "/sys/firmware", "/sys/fs/cgroup", "/sys/kernel")
+_MASKED: Final = (
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/timer_list",
+    "/proc/sysrq-trigger",
+    "/proc/kmsg",
+    "/proc/kallsyms",
+    "/proc/acpi",
+    "/proc/scsi",
+    "/proc/pressure",
+    "/sys/firmware",
+    "/sys/fs/cgroup",
+    "/sys/kernel",
+)
 _READ_ONLY: Final = ("/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs")
 _VOLATILE_MOUNT: Final = steps.MS_NOSUID | steps.MS_NODEV
 
@@ -52,26 +67,35 @@ class Source:
 class Template:
     """A base made ready to start instances from; owned by the Host, shared by its instances."""
 
-    def __init__(self, name: str, root: Descriptor, site: ResolvedSite, profile: Profile, scratch: Descriptor) -> None:
+    def __init__(
+        self, name: str, root: Descriptor, site: ResolvedSite, profile: Profile, scratch: Descriptor
+    ) -> None:
         self.name = name
-        self.root = root
-        hold(root.fileno())
-        self.root_status = os.fstat(root.fileno())
         self.site = site
         self.profile = profile
-        targets = [mount.target for mount in site.mounts]
-        self.frame = make_frame(scratch, f"frame-{name}", root, site.hosts, targets)
-        self.host_directories = [Source(open_host_directory(mount.source), mount.target) for mount in site.mounts]
-        self.data = [
-            Source(open_directory(data.path.lstrip("/"), dir_fd=root.fileno()), data.path)
-            for data in site.data
-            if data.mode == "reflink"
-        ]
         self.unapplied_limits: tuple[str, ...] = ()
-        self.programs = [_program(root, service) for service in site.services]
+        with ExitStack() as opened:
+            self.root = opened.enter_context(root)
+            hold(root.fileno())
+            self.root_status = os.fstat(root.fileno())
+            self.programs = [_program(root, service) for service in site.services]
+            self.data = [_data(opened, root, data.path) for data in site.data if data.mode == "reflink"]
+            self.host_directories = [
+                Source(opened.enter_context(open_host_directory(mount.source)), mount.target)
+                for mount in site.mounts
+            ]
+            frame_name = f"frame-{name}"
+            opened.callback(lambda: remove_tree(scratch.fileno(), frame_name))
+            targets = [mount.target for mount in site.mounts]
+            self.frame = opened.enter_context(make_frame(scratch, frame_name, root, site.hosts, targets))
+            self._opened = opened.pop_all()
 
     def program(
-        self, arguments: tuple[str, ...], user: str = "root", directory: str = "/", environment: dict[str, str] | None = None
+        self,
+        arguments: tuple[str, ...],
+        user: str = "root",
+        directory: str = "/",
+        environment: dict[str, str] | None = None,
     ) -> Program:
         """Describe a command to run inside, with the first service's environment as its own."""
         found = _mapped_user(self.root, user)
@@ -94,12 +118,12 @@ class Template:
 
     def close(self) -> None:
         """Let go of the layers."""
-        sources = [source.directory for source in (*self.host_directories, *self.data)]
-        for descriptor in (self.root, self.frame, *sources):
-            descriptor.close()
+        self._opened.close()
 
 
-def describe_root(plan: Plan, root: Descriptor, attached: Sequence[Attached], root_id: int, shm_bytes: int) -> None:
+def describe_root(
+    plan: Plan, root: Descriptor, attached: Sequence[Attached], root_id: int, shm_bytes: int
+) -> None:
     """Add the steps that build an instance's view of the filesystem: `root`, what is attached to it, /proc, /dev."""
     plan.root(root)
     for mount in attached:
@@ -121,6 +145,20 @@ def open_host_directory(source: str) -> Descriptor:
         return open_directory(os.path.realpath(source))
     except OSError as error:
         raise WebservError(f"mount source {source}: {error.strerror}") from error
+
+
+def _data(opened: ExitStack, root: Descriptor, path: str) -> Source:
+    """Open a data directory of the base, through no symbolic link: its target would be taken for one of the host."""
+    try:
+        with Beneath(root.fileno()) as beneath:
+            directory = Descriptor(os.dup(beneath.directory(path.lstrip("/"))))
+    except FileNotFoundError:
+        raise WebservError(f"data directory {path}: the base has no such directory") from None
+    except OSError:
+        raise WebservError(
+            f"data directory {path}: a symbolic link or a file is on the way to it in the base: name the real path"
+        ) from None
+    return Source(opened.enter_context(directory), path)
 
 
 def bind(source: Source) -> Attached:

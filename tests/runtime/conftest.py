@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "faults"))  # leftovers.py
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent.parent / "faults"))  # leftovers.py
+sys.path.insert(0, str(Path(__file__).parent))
 
 import leftovers
 import toolbox as box

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-
 from toolbox import python, sh
+
 from webserv_rt.changes import Changes
 from webserv_rt.instance import Instance
 
