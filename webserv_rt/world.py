@@ -49,7 +49,7 @@ class World(Mapping[str, Instance]):
         return self._socks.port
 
     def reset(self) -> dict[str, Timing]:
-        """Reset all instances at once; return their timings. The first failure is raised when all have ended."""
+        """Reset all instances at once; return their timings. The first failure is raised at the end."""
         running = {name: self._threads.submit(instance.reset) for name, instance in self._instances.items()}
         errors = [error for future in running.values() if (error := future.exception()) is not None]
         if errors:
