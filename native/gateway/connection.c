@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "connect.h"
+#include "gateway/handshake.h"
 #include "gateway/listener.h"
 
 static void on_client_events(struct wsrt_gateway *gateway, struct watch *watch, uint32_t events);
@@ -60,23 +61,21 @@ static void set_state(struct wsrt_gateway *gateway, struct connection *connectio
     count(gateway, connection, 1);
 }
 
-static void end_handshake(struct connection *connection)
-{
-    deadline_clear(&connection->deadline);
-    free(connection->handshake);
-    connection->handshake = NULL;
-}
-
-static void end(struct wsrt_gateway *gateway, struct connection *connection, bool does_reset)
+static void retire(struct wsrt_gateway *gateway, struct connection *connection)
 {
     set_state(gateway, connection, CONNECTION_DEAD);
-    close_endpoint(gateway, &connection->client, does_reset);
-    close_endpoint(gateway, &connection->server, does_reset);
     stream_release(&connection->request);
     stream_release(&connection->response);
-    end_handshake(connection);
+    handshake_end(connection);
     list_remove(&connection->busy);
     list_append(&gateway->dead, &connection->sibling);
+}
+
+void connection_end(struct wsrt_gateway *gateway, struct connection *connection, bool does_reset)
+{
+    close_endpoint(gateway, &connection->client, does_reset);
+    close_endpoint(gateway, &connection->server, does_reset);
+    retire(gateway, connection);
 }
 
 struct connection *connection_new(struct wsrt_gateway *gateway, int client_fd, int64_t listener)
@@ -95,13 +94,13 @@ struct connection *connection_new(struct wsrt_gateway *gateway, int client_fd, i
     list_init(&connection->deadline.node);
     gateway->traffic.accepted++;
     if (watch_endpoint(gateway, &connection->client) < 0) {
-        end(gateway, connection, true);
+        connection_end(gateway, connection, true);
         return NULL;
     }
     return connection;
 }
 
-static void count_refusal(struct wsrt_gateway *gateway, struct connection *connection)
+void connection_count_refusal(struct wsrt_gateway *gateway, struct connection *connection)
 {
     gateway->traffic.refused++;
     if (connection->backend != NULL) {
@@ -113,43 +112,31 @@ static void count_refusal(struct wsrt_gateway *gateway, struct connection *conne
         listener->n_refused++;
 }
 
-static bool send_whole(struct connection *connection, const uint8_t *bytes, size_t size)
-{
-    return send(connection->client.fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
-}
-
-static bool reply(struct connection *connection, enum socks_reply code)
-{
-    uint8_t message[SOCKS_REPLY_SIZE];
-    socks_write_reply(message, code);
-    connection->owes_reply = false;
-    return send_whole(connection, message, sizeof message);
-}
-
 /* A client without SOCKS learns by a reset: an orderly end could pass for an empty answer. */
 void connection_refuse(struct wsrt_gateway *gateway, struct connection *connection, enum socks_reply reason)
 {
-    count_refusal(gateway, connection);
-    bool is_told = connection->owes_reply && reply(connection, reason);
+    connection_count_refusal(gateway, connection);
+    bool is_told = connection->owes_reply && handshake_reply(connection, reason);
     if (is_told)
         shutdown(connection->client.fd, SHUT_WR);
-    end(gateway, connection, !is_told);
+    connection_end(gateway, connection, !is_told);
 }
 
 /* A reset, for it is unambiguous: an orderly end would make a response cut short look whole where its length is not
- * given. Clients notice it on idle connections as they notice an end, and connect anew. */
+ * given. Clients notice it on idle connections as they notice an end, and connect anew. The server's side is cut from
+ * here on, too, but its socket closed only with the burial: waking the server is not to delay whoever holds. */
 void connection_drop(struct wsrt_gateway *gateway, struct connection *connection)
 {
     gateway->traffic.dropped++;
     connection->backend->traffic.dropped++;
-    end(gateway, connection, true);
+    close_endpoint(gateway, &connection->client, true);
+    retire(gateway, connection);
 }
 
 bool connection_is_untouched(const struct connection *connection)
 {
-    const struct stream *request = &connection->request, *response = &connection->response;
-    return connection->n_carried == 0 && request->backlog == NULL && response->backlog == NULL &&
-           !request->is_ended && !response->is_ended;
+    return connection->n_carried == 0 && stream_is_fresh(&connection->request) &&
+           stream_is_fresh(&connection->response);
 }
 
 void connection_park(struct wsrt_gateway *gateway, struct connection *connection)
@@ -163,7 +150,7 @@ void connection_park(struct wsrt_gateway *gateway, struct connection *connection
     /* A client that left while it waited must not act on the state that comes next. That it might only have ended
      * its side, and still listen, cannot be told apart. */
     if (connection->client.has_hung_up)
-        return end(gateway, connection, true);
+        return connection_end(gateway, connection, true);
     if (backend->traffic.parked >= gateway->max_parked)
         return connection_refuse(gateway, connection, SOCKS_GENERAL_FAILURE);
     set_state(gateway, connection, CONNECTION_PARKED);
@@ -193,7 +180,11 @@ void connection_serve(struct wsrt_gateway *gateway, struct connection *connectio
         set_state(gateway, connection, CONNECTION_CONNECTING);
         list_append(&connection->backend->served, &connection->sibling);
         deadline_set(&gateway->connects, &connection->deadline, gateway->now_ms);
-    } else if (gateway_is_starved_by(errno)) {
+        return;
+    }
+    int error = errno;
+    close_endpoint(gateway, &connection->server, true);
+    if (gateway_is_starved_by(error)) {
         gateway_starve(gateway);
         connection_park(gateway, connection);
     } else {
@@ -210,84 +201,6 @@ void connection_route(struct wsrt_gateway *gateway, struct connection *connectio
         return connection_refuse(gateway, connection, SOCKS_HOST_UNREACHABLE);
     connection->backend->traffic.accepted++;
     connection_serve(gateway, connection);
-}
-
-void connection_ask(struct wsrt_gateway *gateway, struct connection *connection)
-{
-    connection->handshake = calloc(1, sizeof *connection->handshake);
-    if (connection->handshake == NULL)
-        return connection_refuse(gateway, connection, SOCKS_GENERAL_FAILURE);
-    deadline_set(&gateway->handshakes, &connection->deadline, gateway->now_ms);
-}
-
-static void refuse_without_reply(struct wsrt_gateway *gateway, struct connection *connection)
-{
-    count_refusal(gateway, connection);
-    end(gateway, connection, true);
-}
-
-static void answer_greeting(struct wsrt_gateway *gateway, struct connection *connection)
-{
-    uint8_t choice[SOCKS_CHOICE_SIZE];
-    bool is_acceptable = socks_choose_method(connection->handshake, choice);
-    bool is_told = send_whole(connection, choice, sizeof choice);
-    *connection->handshake = (struct socks_handshake){.is_greeted = true};
-    if (is_acceptable && is_told)
-        return;
-    count_refusal(gateway, connection);
-    shutdown(connection->client.fd, SHUT_WR);
-    end(gateway, connection, !is_told);
-}
-
-static void follow_request(struct wsrt_gateway *gateway, struct connection *connection)
-{
-    char host[HOST_SIZE];
-    uint16_t port = 0;
-    enum socks_reply outcome = socks_read_request(connection->handshake, host, &port);
-    connection->owes_reply = true;
-    end_handshake(connection);
-    if (outcome != SOCKS_SUCCEEDED)
-        return connection_refuse(gateway, connection, outcome);
-    struct listener *listener = registry_find(&gateway->listeners, connection->listener);
-    if (listener == NULL)
-        return connection_refuse(gateway, connection, SOCKS_GENERAL_FAILURE);
-    const struct wsrt_gateway_route *route = route_table_find(&listener->routes, host, port);
-    if (route == NULL)
-        return connection_refuse(gateway, connection, SOCKS_NOT_ALLOWED);
-    connection_route(gateway, connection, route->backend, route->target_port);
-}
-
-static void read_message(struct wsrt_gateway *gateway, struct connection *connection, size_t n_wanted)
-{
-    struct socks_handshake *handshake = connection->handshake;
-    ssize_t n = recv(connection->client.fd, handshake->message + handshake->size, n_wanted, 0);
-    if (n > 0)
-        handshake->size += (uint16_t)n;
-    else if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        connection->client.is_readable = errno == EINTR;
-    else
-        end(gateway, connection, true);
-}
-
-static void continue_handshake(struct wsrt_gateway *gateway, struct connection *connection)
-{
-    while (connection->state == CONNECTION_HANDSHAKING && connection->client.is_readable) {
-        size_t n_wanted;
-        switch (socks_progress(connection->handshake, &n_wanted)) {
-        case SOCKS_NEEDS_MORE:
-            read_message(gateway, connection, n_wanted);
-            break;
-        case SOCKS_NOT_SOCKS:
-            refuse_without_reply(gateway, connection);
-            break;
-        case SOCKS_COMPLETE:
-            if (connection->handshake->is_greeted)
-                follow_request(gateway, connection);
-            else
-                answer_greeting(gateway, connection);
-            break;
-        }
-    }
 }
 
 static void add_carried(struct wsrt_gateway *gateway, struct connection *connection, uint64_t n_in, uint64_t n_out)
@@ -307,9 +220,9 @@ static void relay(struct wsrt_gateway *gateway, struct connection *connection)
     enum stream_outcome out = stream_pump(&connection->response, server, client, gateway->scratch, &n_out);
     add_carried(gateway, connection, n_in, n_out);
     if (in == STREAM_BROKE || out == STREAM_BROKE)
-        end(gateway, connection, true);
+        connection_end(gateway, connection, true);
     else if (connection->request.is_done && connection->response.is_done)
-        end(gateway, connection, false);
+        connection_end(gateway, connection, false);
     else if (in == STREAM_IS_BUSY || out == STREAM_IS_BUSY)
         list_append(&gateway->busy, &connection->busy);
 }
@@ -323,8 +236,8 @@ static void on_connected(struct wsrt_gateway *gateway, struct connection *connec
     if (!connection->server.is_writable)
         return;
     deadline_clear(&connection->deadline);
-    if (connection->owes_reply && !reply(connection, SOCKS_SUCCEEDED))
-        return end(gateway, connection, true);
+    if (connection->owes_reply && !handshake_reply(connection, SOCKS_SUCCEEDED))
+        return connection_end(gateway, connection, true);
     set_state(gateway, connection, CONNECTION_RELAYING);
     relay(gateway, connection);
 }
@@ -335,15 +248,15 @@ static void on_client_events(struct wsrt_gateway *gateway, struct watch *watch, 
     endpoint_note(&connection->client, events);
     switch (connection->state) {
     case CONNECTION_HANDSHAKING:
-        continue_handshake(gateway, connection);
+        handshake_continue(gateway, connection);
         break;
     case CONNECTION_PARKED:
         if (connection->client.has_hung_up)
-            end(gateway, connection, true);
+            connection_end(gateway, connection, true);
         break;
     case CONNECTION_CONNECTING:
         if (connection->client.is_broken)
-            end(gateway, connection, true);
+            connection_end(gateway, connection, true);
         break;
     case CONNECTION_RELAYING:
         relay(gateway, connection);
@@ -387,7 +300,7 @@ void connections_expire(struct wsrt_gateway *gateway)
 {
     struct connection *connection;
     while ((connection = next_due(gateway, &gateway->handshakes)) != NULL)
-        refuse_without_reply(gateway, connection);
+        handshake_refuse(gateway, connection);
     while ((connection = next_due(gateway, &gateway->holds)) != NULL)
         connection_refuse(gateway, connection, SOCKS_HOST_UNREACHABLE);
     while ((connection = next_due(gateway, &gateway->connects)) != NULL)
@@ -399,6 +312,7 @@ void connections_bury(struct wsrt_gateway *gateway)
     while (!list_is_empty(&gateway->dead)) {
         struct connection *connection = CONTAINER_OF(gateway->dead.next, struct connection, sibling);
         list_remove(&connection->sibling);
+        close_endpoint(gateway, &connection->server, true);
         free(connection);
     }
 }
@@ -407,5 +321,5 @@ void connections_end_handshakes(struct wsrt_gateway *gateway)
 {
     struct deadline *deadline;
     while ((deadline = deadline_first(&gateway->handshakes)) != NULL)
-        end(gateway, CONTAINER_OF(deadline, struct connection, deadline), true);
+        connection_end(gateway, CONTAINER_OF(deadline, struct connection, deadline), true);
 }

@@ -39,15 +39,17 @@ struct connection *connection_new(struct wsrt_gateway *gateway, int client_fd, i
 void connection_route(struct wsrt_gateway *gateway, struct connection *connection, int64_t backend,
                       uint16_t target_port);
 
-/* Have the client say by SOCKS where it wants to go. */
-void connection_ask(struct wsrt_gateway *gateway, struct connection *connection);
-
 /* Reach into the backend's namespace, or park where there is none yet. */
 void connection_serve(struct wsrt_gateway *gateway, struct connection *connection);
 
 void connection_park(struct wsrt_gateway *gateway, struct connection *connection);
 
 bool connection_is_untouched(const struct connection *connection);
+
+/* End a connection, in order (what was sent still arrives) or by resetting both sides. */
+void connection_end(struct wsrt_gateway *gateway, struct connection *connection, bool does_reset);
+
+void connection_count_refusal(struct wsrt_gateway *gateway, struct connection *connection);
 
 /* End a connection that reached no server; a SOCKS client is told why. */
 void connection_refuse(struct wsrt_gateway *gateway, struct connection *connection, enum socks_reply reason);

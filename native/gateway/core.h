@@ -42,7 +42,7 @@ struct wsrt_gateway {
     uint8_t *scratch; /* SCRATCH_SIZE bytes, empty between any two calls */
 };
 
-enum { SCRATCH_SIZE = 128 * 1024 };
+enum { SCRATCH_SIZE = 64 * 1024 };
 
 /* Returns whether ERROR (an errno) is a want of descriptors or kernel memory, which passes. */
 bool gateway_is_starved_by(int error);

@@ -57,8 +57,9 @@ int64_t wsrt_gateway_add_backend(struct wsrt_gateway *gateway, struct wsrt_error
 /* End the backend's connections, waiting ones included; listeners that lead to it refuse from now on. */
 int wsrt_gateway_remove_backend(struct wsrt_gateway *gateway, int64_t backend, struct wsrt_error *err);
 
-/* Let new connections wait. On return no connection reaches the old namespace any more and the gateway holds no
- * reference to it: connections that had carried data are reset, those that had not wait like new ones. */
+/* Let new connections wait. On return nothing is carried into or out of the old namespace any more: connections that
+ * had carried data are reset, those that had not wait like new ones. The last sockets in there are closed at once
+ * afterwards. */
 int wsrt_gateway_hold(struct wsrt_gateway *gateway, int64_t backend, struct wsrt_error *err);
 
 /* Hold, then carry the waiting connections and all later ones into the namespace of NETNS_FD, which is duplicated. */

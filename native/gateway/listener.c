@@ -12,6 +12,7 @@
 
 #include "cleanup.h"
 #include "gateway/connection.h"
+#include "gateway/handshake.h"
 
 enum {
     BACKLOG = 4096,        /* the kernel caps it at net.core.somaxconn */
@@ -79,7 +80,7 @@ static void welcome(struct wsrt_gateway *gateway, struct listener *listener, int
     if (connection == NULL)
         return;
     if (listener->is_socks)
-        connection_ask(gateway, connection);
+        handshake_begin(gateway, connection);
     else
         connection_route(gateway, connection, listener->backend, listener->target_port);
 }

@@ -135,8 +135,8 @@ class Backend:
     def hold(self) -> None:
         """Let new connections wait, and end those in use.
 
-        On return nothing of the gateway reaches the old namespace any more, nor keeps it alive. Connections
-        that have carried data are reset; those that have not wait like new ones.
+        On return nothing is carried into or out of the old namespace any more (the last sockets in it are
+        closed right afterwards). Connections that have carried data are reset; the others wait like new ones.
         """
         error = new_error()
         check(lib.wsrt_gateway_hold(self._pointer, self.id, error), error)
