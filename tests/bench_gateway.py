@@ -107,7 +107,7 @@ def test_download_of_64_mib(benchmark: BenchmarkFixture, dial: Dial) -> None:
                 left -= n
             assert left == 0
 
-    benchmark.pedantic(download, rounds=5)
+    benchmark.pedantic(download, rounds=5)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.benchmark(group="reset of a backend")
@@ -131,6 +131,6 @@ def test_hold_and_open_with_connections_in_use(
         backend.hold()
         backend.open(netns_fd)
 
-    benchmark.pedantic(hold_and_open, setup=fill, rounds=30)
+    benchmark.pedantic(hold_and_open, setup=fill, rounds=30)  # type: ignore[no-untyped-call]
     while clients:
         clients.pop().close()

@@ -32,7 +32,8 @@ void calls_release(struct call_queue *queue)
 {
     pthread_cond_destroy(&queue->some_done);
     pthread_mutex_destroy(&queue->mutex);
-    close(queue->wake_fd);
+    if (queue->wake_fd >= 0)
+        close(queue->wake_fd);
 }
 
 static int fail_shut_down(struct wsrt_error *err)
@@ -84,6 +85,9 @@ void calls_refuse(struct call_queue *queue)
 {
     pthread_mutex_lock(&queue->mutex);
     queue->refuses = true;
+    /* A stopped gateway may live on as long as somebody refers to it: it is to hold no descriptor then. */
+    close(queue->wake_fd);
+    queue->wake_fd = -1;
     for (struct call *call = take_all(queue), *next; call != NULL; call = next) {
         next = call->next;
         call->result = fail_shut_down(call->err);
