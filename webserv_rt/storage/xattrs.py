@@ -18,6 +18,8 @@ ACCESS_ACL = "system.posix_acl_access"
 DEFAULT_ACL = "system.posix_acl_default"
 
 _KEPT = frozenset(("security.capability", ACCESS_ACL, DEFAULT_ACL))
+# XFS shows its ACLs a second time under this name.
+_XFS_ACL = "trusted.SGI_ACL_"
 _OVERLAY = ("trusted.overlay.", "user.overlay.")
 
 _ACL_VERSION = 2
@@ -35,7 +37,7 @@ _ACL_TAGS = {
 
 def is_kept(name: str) -> bool:
     """Tell whether the attribute NAME is part of a tree."""
-    return name in _KEPT or name.startswith(("user.", "trusted."))
+    return name in _KEPT or (name.startswith(("user.", "trusted.")) and not name.startswith(_XFS_ACL))
 
 
 def refuse_overlay(path: str, names: Iterable[str]) -> None:

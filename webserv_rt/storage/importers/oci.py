@@ -96,7 +96,7 @@ def _platform(value: Any) -> str | None:
 
 def _docker_names(image: Any) -> list[str]:
     """Return the names of IMAGE, also in the short form for those that podman and docker put in front."""
-    tags = [str(tag) for tag in _object(image, DOCKER_MANIFEST).get("RepoTags") or []]
+    tags = [str(tag) for tag in _list(_object(image, DOCKER_MANIFEST).get("RepoTags") or [], "RepoTags")]
     prefixes = ("docker.io/library/", "docker.io/", "localhost/")
     return tags + [tag.removeprefix(prefix) for tag in tags for prefix in prefixes if tag.startswith(prefix)]
 
