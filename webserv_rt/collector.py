@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from webserv_rt.kernel.cgroup import CgroupHost
@@ -25,23 +26,25 @@ def collect(pool: Pool, cgroups: CgroupHost, cgroup_parent: str) -> Collected:
     """
     names = []
     n_processes = 0
-    for owner in pool.dead_owners():
-        with owner:
-            n_processes += _end_cgroup(cgroups, f"{cgroup_parent}/{owner.id}")
+    with ExitStack() as taken:
+        for owner in [taken.enter_context(owner) for owner in pool.dead_owners()]:
+            n_processes += end_cgroup(cgroups, f"{cgroup_parent}/{owner.id}")
             owner.remove()
             names.append(owner.id)
     return Collected(tuple(names), n_processes)
 
 
-def _end_cgroup(cgroups: CgroupHost, path: str) -> int:
+def end_cgroup(cgroups: CgroupHost, path: str) -> int:
+    """Kill what runs in the group and below, wait for its end and remove the group; return how many ran."""
     group = cgroups.group(path)
+    n_processes = 0
     try:
         n_processes = len(group.pids())
+        group.kill()
+        group.wait_empty()
     except KernelError as error:
+        # Where it was never made, or only in part, no process was in it.
         if error.errno != errno.ENOENT:
             raise
-        n_processes = 0
-    group.kill()
-    group.wait_empty()
     group.destroy()
     return n_processes

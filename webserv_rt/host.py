@@ -13,27 +13,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Literal
 
-from webserv_rt.collector import Collected, collect
+from webserv_rt.collector import Collected, collect, end_cgroup
 from webserv_rt.errors import WebservError
 from webserv_rt.id_ranges import IdRanges
 from webserv_rt.incarnation import Workshop
 from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost, Limits
+from webserv_rt.kernel.descriptor import open_directory
 from webserv_rt.kernel.gateway import Gateway
 from webserv_rt.kernel.mount import takes_detached_layers
 from webserv_rt.kernel.process import open_init_program
 from webserv_rt.profile import load_profile
 from webserv_rt.reaper import Reaper
-from webserv_rt.stock import NetworkStock
-from webserv_rt.kernel.descriptor import open_directory
 from webserv_rt.resolved_site import resolve
 from webserv_rt.site import SiteSpec, load_site
+from webserv_rt.stock import NetworkStock
 from webserv_rt.storage.base import Base, remove_base
 from webserv_rt.storage.errors import BaseInUse
 from webserv_rt.storage.importing import import_base
-from webserv_rt.storage.progress import ProgressCallback
 from webserv_rt.storage.layers import WritableLayers
 from webserv_rt.storage.pool import Pool
+from webserv_rt.storage.progress import ProgressCallback
 from webserv_rt.strategy import Cold, Standby, Strategy
 from webserv_rt.template import Template
 from webserv_rt.world import World
@@ -74,9 +74,9 @@ class Host:
             self.pool = opened.enter_context(Pool.open(default_pool() if pool is None else Path(pool)))
             self.cgroups = opened.enter_context(CgroupHost())
             self.collected: Collected = collect(self.pool, self.cgroups, cgroup_parent)
-            self.owner = opened.enter_context(self.pool.new_owner())
+            self.owner = self.pool.new_owner()
             self._cgroup_parent = f"{cgroup_parent}/{self.owner.id}"
-            opened.callback(self._remove_cgroup)
+            opened.callback(self._end_owner)
             # Its weight is that of all instances together, against every single task of a hierarchy's root.
             for group in (self.cgroups.create(self._cgroup_parent), self.cgroups.group(cgroup_parent)):
                 group.limit(Limits(cpu_weight=ALL_INSTANCES_CPU_WEIGHT))
@@ -251,18 +251,24 @@ class Host:
     def _remove_all(self) -> None:
         with self._lock:
             worlds, instances = list(self._worlds), list(self._instances.values())
-        for world in worlds:
-            world.remove()
-        for instance in instances:
-            instance.remove()
-        for strategy in self._strategies.values():
-            strategy.close()
-        self.reaper.drain()
-        for template in self._templates.values():
-            template.close()
+        with ExitStack() as ended:  # last in, first out; each whatever becomes of the others
+            for template in self._templates.values():
+                ended.callback(template.close)
+            ended.callback(self.reaper.drain)
+            for strategy in self._strategies.values():
+                ended.callback(strategy.close)
+            for instance in instances:
+                ended.callback(instance.remove)
+            for world in worlds:
+                ended.callback(world.remove)
 
-    def _remove_cgroup(self) -> None:
-        self.cgroups.group(self._cgroup_parent).destroy()
+    def _end_owner(self) -> None:
+        """Remove all that is left; what cannot be removed is the next Host's, which knows it by the directory."""
+        try:
+            end_cgroup(self.cgroups, self._cgroup_parent)
+            self.owner.remove()
+        finally:
+            self.owner.close()
 
     def _require_open(self) -> None:
         if self._closed:

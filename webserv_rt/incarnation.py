@@ -56,6 +56,7 @@ class Incarnation:
         self._undo = ExitStack()
         self._keeping = threading.Lock()
         self._is_disposed = False
+        self._has_ended = False
         with ExitStack() as undo:
             self.root_id = workshop.ids.take()
             undo.callback(workshop.ids.give_back, self.root_id)
@@ -148,15 +149,6 @@ class Incarnation:
         self.process.wait(self.template.site.stop_timeout_s)
 
     @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Keep every process where it is for the length of the block, so that its files can be read as one state."""
-        try:
-            self.freeze()
-            yield
-        finally:
-            self.thaw()
-
-    @contextmanager
     def kept(self) -> Iterator[None]:
         """Keep the descriptors from being closed by another thread's reset; raises when they are already."""
         with self._keeping:
@@ -166,8 +158,10 @@ class Incarnation:
 
     def kill(self) -> None:
         """End every process at once, without waiting: pid 1's death takes its pid namespace with it."""
-        self.cgroup.kill()
-        self.process.kill(signal.SIGKILL)
+        try:
+            self.cgroup.kill()
+        finally:
+            self.process.kill(signal.SIGKILL)
 
     def log_tail(self) -> str:
         """Return the ends of all logs, as an error message shows them."""
@@ -179,9 +173,14 @@ class Incarnation:
         return "\n".join(parts) or "(all logs are empty)"
 
     def dispose(self) -> None:
-        """Kill, then give everything back: cgroup, namespaces, layers, ids. Slow; the reaper's work."""
-        self.kill()
-        self.cgroup.wait_empty()
+        """Kill, then give everything back: cgroup, namespaces, layers, ids. Slow; the reaper's work.
+
+        What of it fails may be tried again by another call, except for what was to be given back: that is for the Host.
+        """
+        if not self._has_ended:
+            self.kill()
+            self.cgroup.wait_empty()
+            self._has_ended = True
         with self._keeping:
             self._is_disposed = True
             self._undo.close()

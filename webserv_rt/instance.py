@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -115,18 +116,21 @@ class Instance:
         with self._lock:
             incarnation = self._running()
             self.backend.hold()
-            incarnation.stop()
-            self._let_go("stopped")
+            try:
+                incarnation.stop()
+            finally:
+                self._let_go("stopped")
 
     def remove(self) -> None:
         """End the instance and give everything back; removing twice is harmless."""
         with self._lock:
             if self.state == "removed":
                 return
-            self._let_go("removed")
-            self._listener.close()
-            self.backend.close()
-            self.host.forget(self)
+            with ExitStack() as ended:
+                ended.callback(self.host.forget, self)
+                ended.callback(self.backend.close)
+                ended.callback(self._listener.close)
+                self._let_go("removed")
 
     def exec(
         self,
@@ -164,17 +168,13 @@ class Instance:
 
     def changes(self) -> Changes:
         """Return the files added, modified and deleted since the start state; the instance is frozen meanwhile."""
-        with self._lock:
-            incarnation = self._running()
-            with incarnation.frozen():
-                return find_changes(incarnation)
+        with self._lock, self._frozen() as incarnation:
+            return find_changes(incarnation)
 
     def statistics(self) -> InstanceStatistics:
         """Measure memory, processor time and storage now; the instance is frozen meanwhile."""
-        with self._lock:
-            incarnation = self._running()
-            with incarnation.frozen():
-                return measure(incarnation)
+        with self._lock, self._frozen() as incarnation:
+            return measure(incarnation)
 
     @property
     def incarnation(self) -> Incarnation:
@@ -215,12 +215,28 @@ class Instance:
             raise
         self.state = "ready"
 
+    @contextmanager
+    def _frozen(self) -> Iterator[Incarnation]:
+        """Freeze what runs for the length of the block; when it cannot be thawed, the instance is `failed`."""
+        incarnation = self._running()
+        try:
+            incarnation.freeze()
+            yield incarnation
+        finally:
+            try:
+                incarnation.thaw()
+            except BaseException:
+                self._let_go("failed")
+                raise
+
     def _let_go(self, state: State) -> None:
         self.state = state
         incarnation, self._incarnation = self._incarnation, None
         if incarnation is not None:
-            self.backend.hold()
-            self.host.reaper.take(incarnation)
+            try:
+                self.backend.hold()
+            finally:
+                self.host.reaper.take(incarnation)
 
     def _running(self) -> Incarnation:
         if self._incarnation is None:

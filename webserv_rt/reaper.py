@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from typing import Final
 
 from webserv_rt.incarnation import Incarnation
+from webserv_rt.kernel.error import KernelError
 
 log = logging.getLogger(__name__)
+
+N_ATTEMPTS: Final = 3
 
 
 class Reaper:
@@ -22,8 +26,11 @@ class Reaper:
         self._thread.start()
 
     def take(self, incarnation: Incarnation) -> None:
-        """Kill the incarnation now and take it apart later."""
-        incarnation.kill()
+        """Kill the incarnation now and take it apart later; a kill that fails is tried again then."""
+        try:
+            incarnation.kill()
+        except KernelError as error:
+            log.warning("killing %s: %s", incarnation.name, error)
         with self._changed:
             self._pending += 1
         self._queue.put(incarnation)
@@ -40,11 +47,16 @@ class Reaper:
 
     def _work(self) -> None:
         while (incarnation := self._queue.get()) is not None:
-            try:
-                incarnation.dispose()
-            except Exception:
-                # What cannot be removed now is under the owner's directory and cgroup: gc finds it there.
-                log.exception("could not take %s apart; `webserv-rt gc` will", incarnation.name)
+            self._dispose_of(incarnation)
             with self._changed:
                 self._pending -= 1
                 self._changed.notify_all()
+
+    def _dispose_of(self, incarnation: Incarnation) -> None:
+        for attempt in range(1, N_ATTEMPTS + 1):
+            try:
+                incarnation.dispose()
+                return
+            except Exception:
+                # What cannot be removed is under the owner's directory and cgroup, and goes with them.
+                log.exception("taking %s apart, attempt %d of %d", incarnation.name, attempt, N_ATTEMPTS)

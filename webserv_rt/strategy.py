@@ -81,7 +81,11 @@ class Standby:
                 raise self._error or WebservError("this host is closed")
             spare = self._spares.popleft()
             self._changed.notify_all()
-        spare.thaw()
+        try:
+            spare.thaw()
+        except BaseException:
+            self._reaper.take(spare)
+            raise
         return spare
 
     def await_spares(self) -> None:

@@ -83,9 +83,9 @@ def sweep(
 ) -> list[Fault]:
     """Make the first call fail, then the second, until OPERATION comes through without reaching one.
 
-    Each time, after PREPARE, it has to succeed (then UNDO is called), or to raise an error that names step and
-    object. After that, and after CLEAN_UP, which is for what a failure may leave, nothing may be there that was
-    not there before. Only calls of OPERATION fail. Returns the faults.
+    Each time, after PREPARE, it has to succeed (then UNDO is called), or to raise an error that names step
+    and object. After that, and after CLEAN_UP, which is for what a failure may leave, nothing may be there
+    that was not there before. Only calls of OPERATION fail. Returns the faults.
     """
     place.disarm()  # the counters' memory is there from now on, as is
     prepare()

@@ -1,5 +1,8 @@
-"""Every native call made to fail under each operation of the runtime: the operation succeeds all the same, or it
-raises a clear error; the instance is then gone or can be reset, and closing the Host leaves nothing."""
+"""Every native call made to fail under each operation of the runtime.
+
+The operation succeeds all the same, or it raises a clear error; the instance is then gone or can be reset,
+and closing the Host leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -119,9 +122,6 @@ def test_launch_leaves_nothing_of_an_instance_that_fails(
     [
         pytest.param(lambda instance: instance.reset(), id="reset"),
         pytest.param(lambda instance: instance.exec(["/bin/busybox", "true"]), id="exec"),
-        pytest.param(lambda instance: instance.stop(), id="stop"),
-        pytest.param(lambda instance: instance.changes(), id="changes"),
-        pytest.param(lambda instance: instance.statistics(), id="statistics"),
     ],
 )
 def test_instance_can_be_reset_whatever_failed(
@@ -144,6 +144,20 @@ def test_instance_can_be_reset_whatever_failed(
 
 
 @pytest.mark.parametrize("code", [0, errno.EINTR])
+@pytest.mark.parametrize("name", ["stop", "changes", "statistics"])
+def test_instance_that_is_looked_at_or_stopped_can_be_reset(
+    scope: Scope, stage: Stage, name: str, code: int
+) -> None:
+    sweep(
+        lambda: getattr(stage.instance, name)(),
+        scope=scope,
+        prepare=stage.open_with_instance,
+        clean_up=stage.check_and_close,
+        code=code,
+    )
+
+
+@pytest.mark.parametrize("code", [0, errno.EINTR])
 def test_removal_of_an_instance(scope: Scope, stage: Stage, code: int) -> None:
     sweep(
         lambda: stage.instance.remove(),
@@ -155,12 +169,16 @@ def test_removal_of_an_instance(scope: Scope, stage: Stage, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [0, errno.EINTR])
-def test_closing_a_host_can_be_repeated(scope: Scope, stage: Stage, code: int) -> None:
+def test_what_a_host_cannot_remove_is_for_the_next(scope: Scope, stage: Stage, code: int) -> None:
+    def collect() -> None:
+        stage.open()
+        stage.close()
+
     sweep(
         lambda: stage.host.close(),
         scope=scope,
         prepare=stage.open_with_instance,
-        clean_up=stage.close,
+        clean_up=collect,
         code=code,
     )
 
