@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,9 +23,13 @@ enum { HOLDER_STACK_BYTES = 16384 };
 /* The namespace needs a process to be made in; this one shares our memory (no page table is copied) and only
  * sleeps. It may not touch errno or the heap: the thread-local storage is the caller's (in parentheses, see
  * faults.h, for the same reason). */
-static int hold_namespace(void *unused)
+static int hold_namespace(void *owner_pid)
 {
-    (void)unused;
+    /* It must not outlive an owner that is killed: it holds that one's memory and copies of its descriptors, the
+     * lock that tells the living from the dead among them. */
+    (syscall)(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if ((syscall)(SYS_getppid) != (intptr_t)owner_pid)
+        return 0;
     for (;;)
         (syscall)(SYS_rt_sigsuspend, &(unsigned long){~0UL}, sizeof(unsigned long));
     return 0;
@@ -63,7 +69,7 @@ int wsrt_namespace_user(unsigned first_id, unsigned count, struct wsrt_error *er
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     /* No exit signal: the embedding program's SIGCHLD handler and waitpid(-1) never see it. */
-    pid_t holder = clone(hold_namespace, stack + sizeof stack, CLONE_VM | CLONE_NEWUSER, NULL);
+    pid_t holder = clone(hold_namespace, stack + sizeof stack, CLONE_VM | CLONE_NEWUSER, (void *)(intptr_t)getpid());
     int code = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (holder < 0)

@@ -180,17 +180,15 @@ class Host:
         """Launch one instance of each base as one environment behind one SOCKS5 port."""
         name = name or f"world-{next(self._numbers)}"
         instances: dict[str, Instance] = {}
-        try:
+        with ExitStack() as undo:
             for base in bases:
-                instances[base] = self.create(base, name=f"{name}/{base}", strategy=strategy)
-            world = World(self, name, instances, address, port)
+                instances[base] = undo.enter_context(self.create(base, name=f"{name}/{base}", strategy=strategy))
+            world = undo.enter_context(World(self, name, instances, address, port))
             world.reset()
-        except BaseException:
-            for instance in instances.values():
-                instance.remove()
-            raise
-        with self._lock:
-            self._worlds.append(world)
+            with self._lock:
+                self._require_open()
+                self._worlds.append(world)
+            undo.pop_all()
         return world
 
     def instances(self) -> list[Instance]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,11 +22,14 @@ class World(Mapping[str, Instance]):
     def __init__(
         self, host: Host, name: str, instances: Mapping[str, Instance], address: str, port: int
     ) -> None:
+        if not instances:
+            raise WebservError(f"world {name}: name at least one base")
         self.name = name
         self._host = host
         self._address = address
         self._instances = dict(instances)
-        self._threads = ThreadPoolExecutor(len(self._instances), f"webserv_rt-{name}")
+        self._removal = threading.Lock()
+        self._is_removed = False
         table = {}
         for instance in self._instances.values():
             site = instance.strategy.template.site
@@ -37,6 +42,7 @@ class World(Mapping[str, Instance]):
                         )
                     table[host_name, inner] = (instance.backend, inner)
         self._socks = host.gateway.socks(table, address, port)
+        self._threads = ThreadPoolExecutor(len(self._instances), f"webserv_rt-{name}")
 
     @property
     def proxy_url(self) -> str:
@@ -50,7 +56,10 @@ class World(Mapping[str, Instance]):
 
     def reset(self) -> dict[str, Timing]:
         """Reset all instances at once; return their timings. The first failure is raised at the end."""
-        running = {name: self._threads.submit(instance.reset) for name, instance in self._instances.items()}
+        with self._removal:
+            if self._is_removed:
+                raise WebservError(f"world {self.name} is removed: make another one")
+            running = {name: self._threads.submit(instance.reset) for name, instance in self._instances.items()}
         errors = [error for future in running.values() if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
@@ -58,11 +67,16 @@ class World(Mapping[str, Instance]):
 
     def remove(self) -> None:
         """Remove the instances and close the SOCKS5 port; removing twice is harmless."""
-        self._socks.close()
-        for instance in self._instances.values():
-            instance.remove()
-        self._threads.shutdown()
-        self._host.forget_world(self)
+        with self._removal:
+            if self._is_removed:
+                return
+            self._is_removed = True
+            with ExitStack() as ended:  # last in, first out; each whatever becomes of the others
+                ended.callback(self._host.forget_world, self)
+                ended.callback(self._threads.shutdown)
+                for instance in self._instances.values():
+                    ended.callback(instance.remove)
+                ended.callback(self._socks.close)
 
     def __getitem__(self, name: str) -> Instance:
         return self._instances[name]

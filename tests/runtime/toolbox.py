@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from webserv_rt.command import ExecResult
 from webserv_rt.instance import Instance
+from webserv_rt.world import World
 
 BUSYBOX: Final = Path("/usr/bin/busybox")
 PAGE: Final = "toolbox at your service\n"
@@ -135,6 +137,23 @@ def python(
     """Run a Python script inside, on the host's own interpreter."""
     command: Sequence[str] = ["/usr/bin/python3", "-ISs", "-c", script, *arguments]
     return instance.exec(command, user=user, timeout_s=timeout_s)
+
+
+def get_through(world: World, host: str, path: str = "/", port: int = 80) -> tuple[int, str]:
+    """Ask for a page through the world's SOCKS5 port, as a browser does: the proxy looks the name up."""
+    connection = socket.create_connection(("127.0.0.1", world.socks_port), timeout=30)
+    with connection:
+        connection.sendall(b"\x05\x01\x00")
+        assert connection.recv(2, socket.MSG_WAITALL) == b"\x05\x00"
+        name = host.encode()
+        connection.sendall(b"\x05\x01\x00\x03" + bytes([len(name)]) + name + port.to_bytes(2, "big"))
+        answer = connection.recv(10, socket.MSG_WAITALL)
+        if answer[1] != 0:
+            raise ConnectionRefusedError(f"SOCKS answer {answer[1]}")
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response.status, response.read().decode()
 
 
 def get(instance: Instance, path: str = "/") -> tuple[int, str]:
