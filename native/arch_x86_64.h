@@ -8,7 +8,8 @@
 
 /* clone3 as vfork needs it: no function call between the system call and the caller's frame, because parent
  * and child return on one stack and the child would overwrite the return address. */
-static inline long wsrt_inline_clone3(void *arguments, unsigned long size)
+static inline long __attribute__((always_inline, no_sanitize("address", "undefined")))
+wsrt_inline_clone3(void *arguments, unsigned long size)
 {
     long result;
     __asm__ volatile("syscall"
