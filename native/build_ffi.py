@@ -72,6 +72,8 @@ ffi.set_source(
     "webserv_rt._native",
     "".join(f'#include "{name}"\n' for name in PUBLIC_HEADERS),
     sources=SOURCES,
+    # Otherwise a changed header rebuilds nothing.
+    depends=[str(path.relative_to(NATIVE.parent)) for path in NATIVE.rglob("*.h")],
     # cffi's own generated code is not ours to warn about: its unused parameters stay warnings.
     extra_compile_args=[*flags, "-Wno-unused-parameter", "-pthread"],
     extra_link_args=[flag for flag in flags if flag.startswith("-fsanitize")] + ["-pthread"],
