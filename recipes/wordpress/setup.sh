@@ -15,7 +15,7 @@ grep -q '^mysql:' /etc/passwd || echo 'mysql:x:998:998:MariaDB:/nonexistent:/usr
 install -d -o mysql -g mysql -m 755 /run/mysqld
 install -d -o mysql -g mysql -m 700 /var/lib/mysql
 install -d -o www-data -g www-data -m 755 /run/php
-install -d -o www-data -g www-data -m 700 /var/cache/php-opcache
+install -d -o www-data -g www-data -m 700 /var/cache/php-opcache /var/cache/guest-pages
 chown -R www-data:www-data /var/lib/wordpress/wp-content/uploads
 
 # Debian's names carry PHP's version.
@@ -58,14 +58,10 @@ php-fpm --nodaemonize --force-stderr --fpm-config /etc/php/site-fpm.conf &
 php=$!
 nginx -e stderr -c /etc/nginx/site.conf &
 web=$!
-php "$here/visit.php" front-page
-# The scripts in the order in which the front page loads them, for wp-content/db.php.
-cd /var/cache/php-opcache/*/
-find . -name '*.bin' -printf '%T@ %P\n' | sort -n | sed 's,^[^ ]* \(.*\)\.bin$,/\1,' >../front-page
-cd /
-php "$here/visit.php" all
+php "$here/visit.php"
 kill -QUIT "$php" "$web"
 wait "$php" "$web"
+rm -f /var/cache/guest-pages/*
 
 say "shutting the database down"
 mariadb wordpress >/dev/null <<'SQL'
