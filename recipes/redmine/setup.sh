@@ -44,7 +44,8 @@ as www-data bundle exec rails runner "$here/content.rb"
 say "recording how it boots, and visiting the pages once, which compiles them into the caches"
 install -d -o www-data -g www-data -m 755 /var/lib/redmine/boot
 as www-data bundle exec ruby "$here/record_boot.rb" /var/lib/redmine/boot
-as www-data ruby -r/usr/local/lib/redmine/boot -e 'Rails.application.eager_load!'
+as www-data ruby -r/usr/local/lib/redmine/boot \
+    -e 'Rails.application.config.eager_load_namespaces.each(&:eager_load!); Mail.eager_autoload!'
 setpriv --reuid=www-data --regid=www-data --init-groups --inh-caps=+net_bind_service --ambient-caps=+net_bind_service \
     ruby /usr/local/lib/redmine/server.rb >/tmp/server.log 2>&1 &
 server=$!
