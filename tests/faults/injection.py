@@ -37,6 +37,10 @@ class Place:
         """Let all calls be made."""
         lib.wsrt_faults_arm(self.number, 0, 0, 0)
 
+    def count(self) -> int:
+        """Return how many calls were made since it was armed."""
+        return int(lib.wsrt_faults_count(self.number))
+
     @property
     def is_hit(self) -> bool:
         """Whether the armed call was come to."""
@@ -56,6 +60,7 @@ HOST: Final = Place(lib.WSRT_FAULT_IN_HOST if IS_FAULTS_BUILD else 0)
 INIT: Final = Place(lib.WSRT_FAULT_IN_INIT if IS_FAULTS_BUILD else 1)
 FAIL: Final[int] = lib.WSRT_FAULT_FAIL if IS_FAULTS_BUILD else 0
 DIE: Final[int] = lib.WSRT_FAULT_DIE if IS_FAULTS_BUILD else 1
+KILL_OWNER: Final[int] = lib.WSRT_FAULT_KILL_OWNER if IS_FAULTS_BUILD else 2
 
 
 @dataclass(frozen=True)
