@@ -227,6 +227,7 @@ def test_acls_as_text_arrive(store: Any, tmp_path: Path, gnu_tar: Any, rsync_dif
     subprocess.run(["setfacl", "-m", "u:70001:rw,u:70004:r,g:70002:x,d:g:70003:rwx", tree / "d"], check=True)
     subprocess.run(["setfacl", "-m", "u:70001:rwx,m::r", tree / "f"], check=True)
     base = store.take(io.BytesIO(gnu_tar(tree, "--format=posix", "--acls")))
+    assert base.record.digest == store.take(tree, "directory").record.digest
     assert rsync_differences(tree, base.root) == ""
 
 

@@ -78,7 +78,7 @@ def acl_from_text(text: str) -> bytes:
     for item in text.replace("\n", ",").split(","):
         if item := item.split("#")[0].strip():
             entries.append(_acl_entry(item))
-    entries.sort()
+    entries.sort(key=lambda entry: (entry[0], entry[2]))  # by tag and id, as setfacl has them
     return struct.pack("<I", _ACL_VERSION) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 

@@ -27,8 +27,8 @@ def import_directory(source: Path, writer: TreeWriter, progress: ProgressCallbac
     except OSError as error:
         raise SourceUnavailable(f"cannot read the directory {source}: {error.strerror}") from error
     try:
-        statuses = (found.status for found in walk(source_fd, one_filesystem=True))
-        total = sum(status.st_size for status in statuses if stat.S_ISREG(status.st_mode))
+        # Finding the total takes a tenth of the copy's time; it is for the bar alone.
+        total = _n_bytes(source_fd) if progress is not None else None
         copy = _Copy(writer, Progress(progress, total))
         for found in walk(source_fd, one_filesystem=True):
             try:
@@ -93,6 +93,11 @@ class _Copy:
             self._writer.file(found.path, metadata, size, segments, read_into)
         finally:
             os.close(fd)
+
+
+def _n_bytes(source_fd: int) -> int:
+    statuses = (found.status for found in walk(source_fd, one_filesystem=True))
+    return sum(status.st_size for status in statuses if stat.S_ISREG(status.st_mode))
 
 
 def _metadata(found: Found) -> Metadata:
