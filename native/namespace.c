@@ -22,8 +22,8 @@ enum { HOLDER_STACK_BYTES = 16384 };
 
 /* The namespace needs a process to be made in; this one shares our memory (no page table is copied) and only
  * sleeps. It may not touch errno or the heap: the thread-local storage is the caller's (in parentheses, see
- * faults.h, for the same reason). */
-static int hold_namespace(void *owner_pid)
+ * faults.h, for the same reason). AddressSanitizer would leave the marks of its variables on our stack. */
+static int __attribute__((no_sanitize("address", "undefined"))) hold_namespace(void *owner_pid)
 {
     /* It must not outlive an owner that is killed: it holds that one's memory and copies of its descriptors, the
      * lock that tells the living from the dead among them. */
