@@ -151,6 +151,8 @@ def test_child_processes_do_not_keep_their_owner_alive(directory_pool: Pool) -> 
         while not children.read_text():
             pass
         child = int(children.read_text())
+        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+            pass  # until it executes its own program it holds all that its parent does
         process.kill()
         process.wait()
         try:

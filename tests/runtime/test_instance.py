@@ -356,7 +356,8 @@ def test_logs_hold_the_ends_of_what_services_wrote(host: Host, new_base: NewBase
 
 
 def test_statistics_are_plausible(instance: Instance) -> None:
-    calm = instance.statistics()
+    while (calm := instance.statistics()).n_processes > 2:
+        time.sleep(0.01)  # the process that served the readiness probe is about to end
     assert calm.n_processes == 2
     assert 50_000 < calm.pss_bytes < 20 << 20
     assert calm.memory_bytes is not None and 0 < calm.memory_bytes < 50 << 20
