@@ -12,6 +12,8 @@
 
 #include "cleanup.h"
 
+#define WRITABLE "writable"
+
 /* As wsrt_fail, on PATH below DIR_FD. */
 static int fail_below(int dir_fd, const char *path, const char *step, struct wsrt_error *err)
 {
@@ -59,69 +61,53 @@ static int set_string(int context_fd, const char *key, const char *value, struct
     return 0;
 }
 
-/* Upper and work by name: the descriptor leads to a mount of the caller's namespace, the name to the copy of it in
- * the throw-away one, and old kernels accept only the latter. */
-static int set_directory(int context_fd, const char *key, int fd, struct wsrt_error *err)
+static int set_descriptor(int context_fd, const char *key, int fd, struct wsrt_error *err)
 {
-    char link[32];
-    char path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length < 0)
-        return wsrt_fail(err, "read link", "%s", link);
-    path[length] = '\0';
-    return set_string(context_fd, key, path, err);
-}
-
-static int set_layer(int context_fd, const char *key, int fd, int by_path, struct wsrt_error *err)
-{
-    if (by_path) {
-        char path[32];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        return set_string(context_fd, key, path, err);
-    }
     if (fsconfig(context_fd, FSCONFIG_SET_FD, key, NULL, fd) < 0)
         return wsrt_fail(err, "configure overlay", "%s=fd %d", key, fd);
     return 0;
 }
 
-static int set_writable(int context_fd, const struct wsrt_overlay *layers, struct wsrt_error *err)
+static int set_descriptors(int context_fd, const struct wsrt_overlay *layers, struct wsrt_error *err)
 {
-    if (layers->by_path)
-        return set_directory(context_fd, "upperdir", layers->upper_fd, err) < 0 ||
-                       set_directory(context_fd, "workdir", layers->work_fd, err) < 0
-                   ? -1
-                   : 0;
-    return set_layer(context_fd, "upperdir", layers->upper_fd, 0, err) < 0 ||
-                   set_layer(context_fd, "workdir", layers->work_fd, 0, err) < 0
+    for (int i = 0; i < layers->n_lowers; i++)
+        if (set_descriptor(context_fd, "lowerdir+", layers->lower_fds[i], err) < 0)
+            return -1;
+    return set_descriptor(context_fd, "upperdir", layers->upper_fd, err) < 0 ||
+                   set_descriptor(context_fd, "workdir", layers->work_fd, err) < 0
                ? -1
                : 0;
 }
 
-/* "lowerdir+" exists since 6.8; before, the layers are one colon-separated option of at most 255 bytes here. */
-static int set_lowers(int context_fd, const struct wsrt_overlay *layers, struct wsrt_error *err)
+/* KEY is the directory FD in the mount that attach_layers made of its parent. */
+static int set_writable_name(int context_fd, const char *key, int fd, struct wsrt_error *err)
 {
-    struct wsrt_error first = {0};
-    if (set_layer(context_fd, "lowerdir+", layers->lower_fds[0], layers->by_path, &first) < 0) {
-        if (!layers->by_path || first.code != EINVAL) {
-            if (err != NULL)
-                *err = first;
-            errno = first.code;
-            return -1;
-        }
-        char option[256] = "";
-        size_t used = 0;
-        for (int i = 0; i < layers->n_lowers && used < sizeof option; i++)
-            used += (size_t)snprintf(option + used, sizeof option - used, "%s/proc/self/fd/%d", i ? ":" : "",
-                                     layers->lower_fds[i]);
-        if (used >= sizeof option)
-            return wsrt_fail_with(err, E2BIG, "configure overlay", "%d lower layers", layers->n_lowers);
-        return set_string(context_fd, "lowerdir", option, err);
-    }
-    for (int i = 1; i < layers->n_lowers; i++)
-        if (set_layer(context_fd, "lowerdir+", layers->lower_fds[i], layers->by_path, err) < 0)
-            return -1;
-    return 0;
+    char link[32], path[4096], option[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0)
+        return wsrt_fail(err, "read link", "%s", link);
+    path[length] = '\0';
+    const char *slash = strrchr(path, '/');
+    if (snprintf(option, sizeof option, WRITABLE "%s", slash == NULL ? "/" : slash) >= (int)sizeof option)
+        return wsrt_fail_with(err, ENAMETOOLONG, "configure overlay", "%s=%s", key, path);
+    return set_string(context_fd, key, option, err);
+}
+
+/* Old kernels take names of at most 255 bytes, all lowers in one of them, so these are short and relative. */
+static int set_names(int context_fd, const struct wsrt_overlay *layers, struct wsrt_error *err)
+{
+    char option[256] = "";
+    size_t used = 0;
+    for (int i = 0; i < layers->n_lowers && used < sizeof option; i++)
+        used += (size_t)snprintf(option + used, sizeof option - used, "%s%d", i ? ":" : "", i);
+    if (used >= sizeof option)
+        return wsrt_fail_with(err, E2BIG, "configure overlay", "%d lower layers", layers->n_lowers);
+    return set_string(context_fd, "lowerdir", option, err) < 0 ||
+                   set_writable_name(context_fd, "upperdir", layers->upper_fd, err) < 0 ||
+                   set_writable_name(context_fd, "workdir", layers->work_fd, err) < 0
+               ? -1
+               : 0;
 }
 
 static int mount_layers(const struct wsrt_overlay *layers, struct wsrt_error *err)
@@ -129,8 +115,8 @@ static int mount_layers(const struct wsrt_overlay *layers, struct wsrt_error *er
     CLEANUP_FD int context_fd = fsopen("overlay", FSOPEN_CLOEXEC);
     if (context_fd < 0)
         return wsrt_fail(err, "open filesystem", "overlay");
-    if (set_string(context_fd, "source", "webserv_rt", err) < 0 || set_lowers(context_fd, layers, err) < 0 ||
-        set_writable(context_fd, layers, err) < 0)
+    if (set_string(context_fd, "source", "webserv_rt", err) < 0 ||
+        (layers->by_path ? set_names : set_descriptors)(context_fd, layers, err) < 0)
         return -1;
     /* index, metacopy and redirects tie an upper to its lowers, which breaks uppers that are swapped. */
     if (set_string(context_fd, "index", "off", err) < 0 || set_string(context_fd, "metacopy", "off", err) < 0 ||
@@ -161,30 +147,44 @@ struct attached_mount {
     int result;
 };
 
-/* Attach each lower below a private tmpfs, since the old kernels accept only layers of one's own namespace. */
-static int attach_lowers(const struct wsrt_overlay *layers, struct wsrt_error *err)
+static int attach(int mount_fd, const char *name, struct wsrt_error *err)
 {
+    if (mkdir(name, 0700) < 0)
+        return wsrt_fail(err, "make directory", "%s", name);
+    if (move_mount(mount_fd, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return wsrt_fail(err, "attach layer", "%s", name);
+    return 0;
+}
+
+/* Before 6.15 the kernel accepts only layers that lie in the mount namespace of whoever mounts: a private tmpfs
+ * becomes the working directory, with the lowers on 0, 1, ... and what upper and work lie in on WRITABLE. */
+static int attach_layers(const struct wsrt_overlay *layers, struct wsrt_error *err)
+{
+    /* While it can still be cloned, in the namespace that it was opened in. */
+    CLEANUP_FD int writable_fd = open_tree(layers->upper_fd, "..", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (writable_fd < 0)
+        return fail_below(layers->upper_fd, "..", "clone mount", err);
     if (unshare(CLONE_FS | CLONE_NEWNS) < 0)
         return wsrt_fail(err, "unshare mount namespace", "overlay layers");
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return wsrt_fail(err, "make mounts private", "/");
     if (mount("tmpfs", "/proc/sys", "tmpfs", 0, "mode=700,size=64k") < 0)
         return wsrt_fail(err, "mount tmpfs", "/proc/sys");
+    if (chdir("/proc/sys") < 0)
+        return wsrt_fail(err, "change directory", "/proc/sys");
     for (int i = 0; i < layers->n_lowers; i++) {
-        char path[32];
-        snprintf(path, sizeof path, "/proc/sys/%d", i);
-        if (mkdir(path, 0700) < 0)
-            return wsrt_fail(err, "make directory", "%s", path);
-        if (move_mount(layers->lower_fds[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-            return wsrt_fail(err, "attach lower layer", "%s", path);
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        if (attach(layers->lower_fds[i], name, err) < 0)
+            return -1;
     }
-    return 0;
+    return attach(writable_fd, WRITABLE, err);
 }
 
 static void *mount_in_private_namespace(void *argument)
 {
     struct attached_mount *call = argument;
-    call->result = attach_lowers(call->layers, call->err);
+    call->result = attach_layers(call->layers, call->err);
     if (call->result == 0)
         call->result = mount_layers(call->layers, call->err);
     return NULL;

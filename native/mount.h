@@ -25,7 +25,8 @@ struct wsrt_overlay {
     int work_fd;     /* an empty directory beside upper */
     int is_volatile; /* never sync: the upper is worthless after a crash of the host */
     int by_path;     /* kernels before 6.15 take no detached layers: attach them in a throw-away mount
-                        namespace first. Uses each lower mount up. */
+                        namespace first and give their names there. Uses each lower mount up, and lowers must
+                        be mounts then. */
 };
 
 /* Make an overlay of the layers; returns a detached mount's descriptor. */

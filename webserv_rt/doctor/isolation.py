@@ -50,10 +50,8 @@ def _overlay_layers(trials: Mapping[str, Outcome]) -> Check:
         return Check("overlay layers", "ok", "handed over by descriptor")
     if not trials["overlay by path"].works:
         return Check("overlay layers", "missing", "no overlay could be made", "see overlay")
-    advice = "install Linux 6.15 or later"
-    if trials["lowerdir+"].works:
-        return Check("overlay layers", "degraded", "one by one, by path: a mount takes longer", advice)
-    return Check("overlay layers", "degraded", "in one option string: slower, and only a few layers", advice)
+    detail = "by name, in a throw-away mount namespace per instance: a mount takes longer"
+    return Check("overlay layers", "degraded", detail, "install Linux 6.15 or later")
 
 
 def _namespace(trials: Mapping[str, Outcome], kind: str) -> Check:

@@ -78,7 +78,7 @@ def scratch_directory(pool: Path) -> Iterator[Path]:
         shutil.rmtree(scratch)
 
 
-def run_trials(scratch: Path, timeout_s: float = 10) -> Mapping[str, Outcome]:
+def run_trials(scratch: Path, timeout_s: float = 60) -> Mapping[str, Outcome]:
     """Run all trials in a child process, in the empty directory SCRATCH; return their outcomes by name."""
     program = [sys.executable, "-m", __name__, str(scratch)]
     command = ["unshare", "--mount", "--propagation", "private", "--", *program]
@@ -114,13 +114,6 @@ def _layers(scratch: Path) -> Iterator[tuple[Descriptor, Descriptor, Descriptor]
         open_directory(paths[2]) as work,
     ):
         yield lower, upper, work
-
-
-def _try_lowerdir_plus(scratch: Path) -> str:
-    fsconfig_syscall, set_string = 431, 1
-    with Descriptor(_fsopen("overlay")) as context:
-        _call(fsconfig_syscall, context.fileno(), set_string, b"lowerdir+", bytes(scratch), 0)
-    return ""
 
 
 def _try_filesystem(name: str, _: Path) -> str:
@@ -277,7 +270,6 @@ def _try_namespace(kind: str, _: Path) -> str:
 TRIALS: Mapping[str, Callable[[Path], str]] = {
     "overlay by descriptor": partial(_try_overlay, by_path=False),
     "overlay by path": partial(_try_overlay, by_path=True),
-    "lowerdir+": _try_lowerdir_plus,
     "idmapped mount": _try_idmapped_mount,
     "user": _try_user_namespace,
     "net": _try_network_namespace,
