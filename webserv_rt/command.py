@@ -136,7 +136,7 @@ def _spawn(
     except KernelError as error:
         if incarnation.is_alive():
             raise
-        raise WebservError(f"{program.arguments[0]}: the instance has ended: reset it first") from error
+        raise WebservError(f"{program.arguments[0]}: the instance was reset or has ended meanwhile") from error
 
 
 def _pipe(held: ExitStack, incarnation: Incarnation, uid: int) -> tuple[Descriptor, Descriptor]:

@@ -253,12 +253,13 @@ class Host:
             for template in self._templates.values():
                 ended.callback(template.close)
             ended.callback(self.reaper.drain)
-            for strategy in self._strategies.values():
-                ended.callback(strategy.close)
             for instance in instances:
                 ended.callback(instance.remove)
             for world in worlds:
                 ended.callback(world.remove)
+            # Before the instances: a removal waits for who waits for a spare.
+            for strategy in self._strategies.values():
+                ended.callback(strategy.close)
 
     def _end_owner(self) -> None:
         """Remove all that is left; what cannot be removed is the next Host's, which knows it by the directory."""

@@ -57,6 +57,7 @@ class Incarnation:
         self._keeping = threading.Lock()
         self._is_disposed = False
         self._has_ended = False
+        self._is_killed = False
         with ExitStack() as undo:
             self.root_id = workshop.ids.take()
             undo.callback(workshop.ids.give_back, self.root_id)
@@ -125,8 +126,8 @@ class Incarnation:
         plan.serve(site.stop_signal, held.enter_context(self.layers.open_log("init", self.root_id)))
 
     def is_alive(self) -> bool:
-        """Return whether pid 1 runs."""
-        return self.process.wait(0) is None
+        """Return whether pid 1 runs, and nobody has killed it."""
+        return not self._is_killed and self.process.wait(0) is None
 
     def freeze(self) -> None:
         """Stop every process where it is."""
@@ -158,6 +159,7 @@ class Incarnation:
 
     def kill(self) -> None:
         """End every process at once, without waiting: pid 1's death takes its pid namespace with it."""
+        self._is_killed = True
         try:
             self.cgroup.kill()
         finally:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel.gateway import Backend, PortListener
 from webserv_rt.statistics import InstanceStatistics, measure
-from webserv_rt.strategy import Strategy, make_ready
+from webserv_rt.strategy import NotReady, Strategy, make_ready
 
 if TYPE_CHECKING:
     from webserv_rt.host import Host
@@ -58,6 +58,7 @@ class Instance:
         self._address = address
         self._lock = threading.RLock()
         self._incarnation: Incarnation | None = None
+        self._is_to_go = False
         self._site = strategy.template.site
         self.backend: Backend = host.gateway.add_backend()
         try:
@@ -122,7 +123,15 @@ class Instance:
                 self._let_go("stopped")
 
     def remove(self) -> None:
-        """End the instance and give everything back; removing twice is harmless."""
+        """End the instance and give everything back; removing twice is harmless.
+
+        Does not wait for what gets ready at the time: `launch` and the like then raise in their thread.
+        """
+        self._is_to_go = True
+        incarnation = self._incarnation
+        if self.state == "starting" and incarnation is not None:
+            with suppress(WebservError), incarnation.kept():
+                incarnation.kill()
         with self._lock:
             if self.state == "removed":
                 return
@@ -208,8 +217,13 @@ class Instance:
         if self.state == "ready":
             return
         try:
-            make_ready(incarnation)
+            make_ready(incarnation, is_wanted=lambda: not self._is_to_go)
             self.backend.open(incarnation.network.fileno())
+        except NotReady as error:
+            self._let_go("failed")
+            if self._is_to_go:
+                raise WebservError(f"instance {self.name} was removed before it was ready") from error
+            raise
         except BaseException:
             self._let_go("failed")
             raise

@@ -21,6 +21,7 @@ class Reaper:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Incarnation | None] = queue.SimpleQueue()
         self._pending = 0
+        self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="webserv_rt-reaper", daemon=True)
         self._thread.start()
@@ -32,8 +33,11 @@ class Reaper:
         except KernelError as error:
             log.warning("killing %s: %s", incarnation.name, error)
         with self._changed:
-            self._pending += 1
-        self._queue.put(incarnation)
+            if not self._closed:
+                self._pending += 1
+                self._queue.put(incarnation)
+                return
+        self._dispose_of(incarnation)
 
     def drain(self) -> None:
         """Return when everything taken so far is gone."""
@@ -41,8 +45,10 @@ class Reaper:
             self._changed.wait_for(lambda: self._pending == 0)
 
     def close(self) -> None:
-        """Finish what was taken and end the thread."""
-        self._queue.put(None)
+        """Finish what was taken and end the thread; what is taken after that is taken apart by its giver."""
+        with self._changed:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join()
 
     def _work(self) -> None:

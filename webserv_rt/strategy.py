@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from webserv_rt.command import run_status
@@ -69,6 +70,7 @@ class Standby:
         self._changed = threading.Condition()
         self._n_spares = n_spares
         self._closed = False
+        self._in_making: Incarnation | None = None
         self._error: WebservError | OSError | None = None
         self._thread = threading.Thread(target=self._refill, name="webserv_rt-standby", daemon=True)
         self._thread.start()
@@ -99,6 +101,8 @@ class Standby:
         """End the thread and give the spares to the reaper."""
         with self._changed:
             self._closed = True
+            if self._in_making is not None:
+                self._in_making.kill()  # not to wait until it is ready
             self._changed.notify_all()
         self._thread.join()
         while self._spares:
@@ -109,7 +113,8 @@ class Standby:
             try:
                 spare = self._make_spare()
             except (WebservError, OSError) as error:
-                log.warning("no spare for %s: %s", self.template.name, error)
+                if not self._closed:
+                    log.warning("no spare for %s: %s", self.template.name, error)
                 self._publish(None, error)
                 self._pause()
                 continue
@@ -118,15 +123,24 @@ class Standby:
     def _make_spare(self) -> Incarnation:
         spare = self._cold.take()
         try:
+            self._begin(spare)
             # Its start must not take the processor from the instance that a spare has just gone to.
             spare.give_way()
             make_ready(spare)
             warm_up(spare)
             spare.freeze()
         except BaseException:
+            self._begin(None)
             self._reaper.take(spare)
             raise
+        self._begin(None)
         return spare
+
+    def _begin(self, spare: Incarnation | None) -> None:
+        with self._changed:
+            self._in_making = spare
+            if spare is not None and self._closed:
+                raise WebservError("this host is closed")
 
     def _wait_for_room(self) -> bool:
         with self._changed:
@@ -145,14 +159,14 @@ class Standby:
             self._changed.wait_for(lambda: self._closed, RETRY_PAUSE_S)
 
 
-def make_ready(incarnation: Incarnation) -> None:
-    """Wait until the site answers as its spec says; raises `NotReady` with the ends of the logs."""
+def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    """Wait until the site answers as its spec says, as long as it is wanted; raises `NotReady` with the ends of the logs."""
     site = incarnation.template.site
     answer = await_ready(
         site,
         incarnation.network,
         run=lambda arguments, timeout_s: run_status(incarnation, arguments, timeout_s),
-        is_alive=incarnation.is_alive,
+        is_alive=lambda: is_wanted() and incarnation.is_alive(),
         deadline=time.monotonic() + site.ready.timeout_s,
     )
     if answer is not None:
