@@ -4,25 +4,31 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Debian's own Python: the shop runs from the host's /usr, so its interpreter must lie there.
 PYTHON := /usr/bin/python3
-NATIVE := $(shell find native -name '*.[ch]' -o -name build_ffi.py)
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PYTEST := $(BIN)/pytest --no-unexpected-skips
+NATIVE := $(shell find native -name '*.[ch]') native/build_ffi.py
 
-PACKAGES := python3-venv python3-dev gcc libc6-dev make xfsprogs mmdebstrap util-linux
-TEST_PACKAGES := clang libclang-rt-dev btrfs-progs podman mariadb-server postgresql qemu-system-x86 busybox-static \
-	cpio rsync acl attr libcap2-bin curl wrk
+PACKAGES := python3-venv python3-dev gcc libc6-dev xfsprogs mmdebstrap
+TEST_PACKAGES := clang btrfs-progs podman mariadb-server-core postgresql qemu-system-x86 busybox-static \
+	rsync acl libcap2-bin zstd
+
+# Tests of the C core and of what stands on it; the rest of the suite is Python alone.
+TESTS_OF_NATIVE := tests/bases tests/runtime $(addprefix tests/,test_cgroup.py test_clone.py test_doctor.py \
+	test_gateway.py test_owner.py test_passwd.py test_pool.py test_remove.py)
 
 .PHONY: demo test lint unit sanitize faults sites vm soak bench clean system system-test
 
 demo: $(VENV)/built
 	$(BIN)/webserv-rt demo
 
-test: $(VENV)/tools system-test lint unit sanitize faults sites vm
+test: lint unit sanitize faults sites vm
 
-# What the Debian packages above lack on this machine is installed; nothing is asked of the network otherwise.
+# Install those of the packages that this machine lacks; nothing is asked of the network otherwise.
 define install
-	@missing=$$(for name in $(1); do dpkg-query -W -f='$${db:Status-Status}' $$name 2>/dev/null | grep -qx installed \
-		|| echo $$name; done); \
-	if [ -n "$$missing" ]; then apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+@missing=$$(for name in $(1); do \
+	dpkg-query -W -f='$${db:Status-Status}' $$name 2>/dev/null | grep -qx installed || echo $$name; done); \
+if [ -n "$$missing" ]; then echo "apt-get install" $$missing; apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 endef
 
 system:
@@ -33,28 +39,66 @@ system-test: system
 
 $(VENV)/built: pyproject.toml setup.py $(NATIVE) | system
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[shop,plot]'
+	$(PIP) install -e '.[shop,plot]'
 	touch $@
 
-$(VENV)/tools: pyproject.toml $(VENV)/built
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[shop,plot,podman,dev]'
+$(VENV)/tools: pyproject.toml | $(VENV)/built system-test
+	$(PIP) install -e '.[shop,plot,podman,dev]'
 	touch $@
 
-lint: $(VENV)/tools
+# $(call build,FLAVOUR): build/FLAVOUR holds the package with the C core in that flavour (see setup.py).
+build = rm -rf build/$(1) && WSRT_BUILD=$(1) $(PIP) install --no-deps --no-build-isolation --target build/$(1) .
+# What is to be tested with that build starts with this. SAFEPATH: the checkout does not come before it.
+with_build = PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/$(1)
+
+lint: $(VENV)/built $(VENV)/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	rm -rf build/clang && CC=clang $(PIP) install --no-deps --no-build-isolation --target build/clang .
 
-unit: $(VENV)/tools
-	$(BIN)/pytest -m 'not site'
+unit: $(VENV)/built $(VENV)/tools
+	$(PYTEST) -m 'not site' --ignore=tests/faults
 
-# Every system call of the C core made to fail, and the owner killed at every step.
-faults: $(VENV)/tools
-	rm -rf build/faults
-	WSRT_BUILD=faults $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
-		--target build/faults .
-	PYTHONPATH=build/faults $(BIN)/pytest tests/faults
+# The C under AddressSanitizer and UndefinedBehaviorSanitizer. Reports go to files, since pytest holds back what a
+# dying process says. Leaks are looked for once, by tests/conftest.py; only those that name the extension count.
+sanitize: $(VENV)/built $(VENV)/tools
+	$(call build,sanitize)
+	rm -rf build/reports && mkdir build/reports
+	$(call with_build,sanitize) LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
+		ASAN_OPTIONS=leak_check_at_exit=0:log_path=$(CURDIR)/build/reports/log \
+		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/reports/log \
+		$(PYTEST) $(TESTS_OF_NATIVE) || { cat build/reports/* 2>/dev/null; exit 1; }
+	! grep -h -B5 -A5 _native build/reports/* 2>/dev/null
+
+# Every call of the C core made to fail, and the owner killed at every step.
+faults: $(VENV)/built $(VENV)/tools
+	$(call build,faults)
+	$(call with_build,faults) $(PYTEST) tests/faults
+
+# $(call in_own_pool,COMMAND): run it with a pool that is gone afterwards.
+define in_own_pool
+directory=$$(mktemp -d /var/tmp/webserv-rt.XXXXXX) && export WEBSERV_RT_POOL=$$directory/pool && \
+$(BIN)/webserv-rt pool create --size 16G && { $(1); code=$$?; $(BIN)/webserv-rt pool destroy --yes && \
+rm -r $$directory && exit $$code; }
+endef
+
+# Real sites, built from Debian's packages.
+sites: $(VENV)/built $(VENV)/tools
+	$(call in_own_pool,$(PYTEST) -m site)
+
+# The pure cgroup v2 layout, under a stock Debian kernel.
+vm: $(VENV)/built $(VENV)/tools
+	apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
+	$(BIN)/python tests/vm/run.py --cgroup v2 tests/test_cgroup.py
+
+soak: $(VENV)/built $(VENV)/tools
+	$(BIN)/pytest tests/soak_*.py
+
+# Print the figures; the bases of the sites stay in the default pool for the next run.
+bench: $(VENV)/built $(VENV)/tools
+	$(BIN)/pytest tests/bench_*.py
 
 clean:
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) webserv_rt/_init webserv_rt/_native.*.so

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +19,46 @@ from webserv_rt.storage.pool import Pool
 
 POOL_BYTES = 8 << 30
 FIGURES = pytest.StashKey[list[tuple[str, dict[str, Any]]]]()
+# Reasons that are right wherever `make test` decides; anything else skipped there hides a missing package.
+EXPECTED_SKIPS = re.compile(
+    "this host has no \\w+ controller"  # hybrid and v1 hosts lack some, v2 hosts others
+    "|delegation is of v2 hierarchies"
+    "|is on no block device"  # overlay, tmpfs
+    "|this machine has no block device"
+    "|what may not be opened is not usable"
+    "|a death has no errno"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-unexpected-skips",
+        action="store_true",
+        help="fail when a test skips for a reason that tests/conftest.py does not list",
+    )
+
+
+def unexpected_skips(config: pytest.Config) -> list[str]:
+    """Return the tests that skipped for no listed reason, with the reason."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    if not config.getoption("no_unexpected_skips"):
+        return []
+    reasons = [(report.nodeid, report.longrepr[2]) for report in reporter.stats.get("skipped", [])]
+    return [f"{test}: {reason}" for test, reason in reasons if not EXPECTED_SKIPS.search(reason)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.exitstatus == pytest.ExitCode.OK and unexpected_skips(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure() -> None:
+    """Let a preloaded AddressSanitizer write down what is leaked by now (see `make sanitize`)."""
+    check_leaks = getattr(ctypes.CDLL(None), "__lsan_do_recoverable_leak_check", None)
+    if check_leaks is not None:
+        gc.collect()
+        check_leaks()
 
 
 @pytest.fixture
@@ -27,7 +70,9 @@ def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the benchmarks' figures."""
+    """Print the benchmarks' figures, and the skips that should not be."""
+    for skip in unexpected_skips(config):
+        terminalreporter.write_line(f"UNEXPECTED SKIP {skip}", red=True)
     for name, measured in config.stash.get(FIGURES, []):
         terminalreporter.section(name)
         for key, value in measured.items():
