@@ -131,10 +131,10 @@ static int await_report(int fd, struct wsrt_error *err)
     return wsrt_fail_with(err, report.code, report.step, "%s", report.object);
 }
 
-static void kill_and_reap(pid_t pid)
+static void end_and_reap(pid_t pid, int signal_number)
 {
     int code = errno;
-    kill(pid, SIGKILL);
+    kill(pid, signal_number);
     while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
         ;
     errno = code;
@@ -154,7 +154,8 @@ int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struc
         return -1;
     close(steal_fd(&child_end));
     if (send_plan(host_end, request, err) < 0 || await_report(host_end, err) < 0) {
-        kill_and_reap(pid);
+        /* One that may have forked already is told to end its child first. */
+        end_and_reap(pid, request->flags & WSRT_SPAWN_NEW_INSTANCE ? SIGKILL : SIGTERM);
         return -1;
     }
     out->pid = pid;

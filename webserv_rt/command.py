@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import selectors
+import signal
 import termios
 import time
 from collections.abc import Iterator
@@ -24,13 +25,8 @@ from webserv_rt.kernel.plan import Plan, Program
 from webserv_rt.kernel.process import Process, spawn
 from webserv_rt.template import KEPT_CAPABILITIES
 
-_ALL_NAMESPACES: Final = (
-    steps.CLONE_NEWNS
-    | steps.CLONE_NEWPID
-    | steps.CLONE_NEWNET
-    | steps.CLONE_NEWIPC
-    | steps.CLONE_NEWUTS
-    | steps.CLONE_NEWCGROUP
+_OUTER_NAMESPACES: Final = (
+    steps.CLONE_NEWNS | steps.CLONE_NEWPID | steps.CLONE_NEWNET | steps.CLONE_NEWIPC | steps.CLONE_NEWUTS
 )
 _PIPE_BYTES: Final = 65536
 # More would let whatever runs inside fill the memory of the host.
@@ -112,7 +108,7 @@ def _started(
         except BaseException:
             if group is not None:
                 group.kill()
-            process.kill()
+            process.kill(signal.SIGTERM)
             process.wait()
             raise
 
@@ -125,14 +121,17 @@ def _spawn(
     born_in: Descriptor | None,
 ) -> Process:
     plan = Plan()
+    plan.enter(incarnation.process.pidfd, _OUTER_NAMESPACES)
+    plan.fork(born_in)
     for tasks in entry.tasks:
         plan.join_cgroup(tasks)
-    plan.enter(incarnation.process.pidfd, _ALL_NAMESPACES)
+    # Only now: a process may not be born in, or join, a group that its cgroup namespace does not show.
+    plan.enter(incarnation.process.pidfd, steps.CLONE_NEWCGROUP)
     plan.open_files(incarnation.template.profile.open_files)
     plan.confine(incarnation.userns, KEPT_CAPABILITIES)
-    plan.run(program, stdio)
+    plan.become(program, stdio)
     try:
-        return spawn(incarnation.workshop.init_program, plan, new_instance=False, cgroup=born_in)
+        return spawn(incarnation.workshop.init_program, plan, new_instance=False, cgroup=None)
     except KernelError as error:
         if incarnation.is_alive():
             raise

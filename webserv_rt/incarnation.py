@@ -119,7 +119,7 @@ class Incarnation:
             for program in self.template.programs
         ]
         if site.is_pid1:
-            plan.become(self.template.programs[0], logs[0])
+            plan.become(self.template.programs[0], [None, logs[0], logs[0]])
             return
         for program, log in zip(self.template.programs, logs, strict=True):
             plan.service(program, log)

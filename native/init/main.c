@@ -3,6 +3,7 @@
  * nothing an instance could have written, and it never returns to the host's view of anything. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../arch.h"
 #include "confine.h"
 #include "plan.h"
 #include "root.h"
@@ -103,23 +105,45 @@ static int execute(struct run *run, struct wsrt_error *err)
     _exit(127);
 }
 
-/* The child is inside the entered pid namespace, this process is not: it only waits and ends as the child did. */
-static int run_and_wait(struct run *run, struct wsrt_error *err)
+/* It neither joins the instance's cgroup nor enters its pid namespace, so that whoever kills the instance leaves it to
+ * reap the child. Had the child no parent any more, it would be for the host's pid 1 to reap, and some never do: the
+ * zombie would keep the whole pid namespace from ending. SIGTERM has it kill the child. */
+static void __attribute__((noreturn)) stand_by(pid_t child, const sigset_t *handled)
 {
-    struct service service;
     int status;
-    if (service_decode(&run->plan, &run->step, &service, err) < 0)
-        return -1;
-    service.dies_with_parent = 1;
-    if (service_start(&service) < 0)
-        return wsrt_fail(err, "fork", "%s", service.name);
-    report(&(struct wsrt_error){0});
-    for (int i = 0; i < run->plan.n_fds; i++)
-        close(run->plan.fds[i]);
-    while (waitpid(service.pid, &status, 0) < 0)
-        if (errno != EINTR)
+    close_range(0, ~0U, 0);
+    for (;;) {
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child)
+            _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+        if (ended < 0 && errno != EINTR)
             _exit(127);
-    _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+        if (sigwaitinfo(handled, NULL) == SIGTERM)
+            kill(child, SIGKILL);
+    }
+}
+
+static int fork_into(int cgroup_fd, struct wsrt_error *err)
+{
+    struct clone_args arguments = {.exit_signal = SIGCHLD};
+    sigset_t handled;
+
+    if (cgroup_fd >= 0) {
+        arguments.flags = CLONE_INTO_CGROUP;
+        arguments.cgroup = (uint64_t)cgroup_fd;
+    }
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGCHLD);
+    sigaddset(&handled, SIGTERM);
+    sigprocmask(SIG_BLOCK, &handled, NULL);
+    long child = wsrt_inline_clone3(&arguments, sizeof arguments);
+    if (child < 0)
+        return wsrt_fail_with(err, (int)-child, "fork", "into the instance");
+    if (child > 0)
+        stand_by((pid_t)child, &handled);
+    if (setsid() < 0)
+        return wsrt_fail(err, "start session", "in the instance");
+    return 0;
 }
 
 static int carry_out(struct run *run, struct wsrt_error *err)
@@ -164,8 +188,8 @@ static int carry_out(struct run *run, struct wsrt_error *err)
         return start_serving(run, err);
     case WSRT_STEP_EXEC:
         return execute(run, err);
-    case WSRT_STEP_RUN:
-        return run_and_wait(run, err);
+    case WSRT_STEP_FORK:
+        return fork_into(fd, err);
     default:
         return wsrt_fail_with(err, EPROTO, "read plan", "unknown step %u", step->kind);
     }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -99,10 +98,6 @@ void service_become(const struct service *service)
     step = "set user";
     if (setresgid(service->gid, service->gid, service->gid) < 0 ||
         setresuid(service->uid, service->uid, service->uid) < 0)
-        goto failed;
-    /* After the change of user, which clears it. */
-    step = "set signal of the parent's death";
-    if (service->dies_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         goto failed;
     step = service->directory;
     if (chdir(service->directory) < 0)

@@ -1,4 +1,4 @@
-/* A program of the instance, as a SERVICE, EXEC or RUN step describes it.
+/* A program of the instance, as a SERVICE or EXEC step describes it.
  *
  * numbers: uid, gid, once, wait kind, wait port, wait time-out (ms), fds of stdin, stdout and stderr (-1: /dev/null),
  *          n_arguments, n_environment, n_groups, group*
@@ -19,7 +19,6 @@ struct service {
     gid_t groups[64];
     int n_groups;
     int runs_once;
-    int dies_with_parent;
     enum service_wait wait;
     int wait_port;
     const char *wait_path;

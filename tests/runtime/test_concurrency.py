@@ -103,6 +103,9 @@ def test_command_that_a_reset_ends_says_so(instance: Instance) -> None:
         thread.start()
     time.sleep(0.2)
     instance.reset()
+    began = time.monotonic()
+    instance.host.reaper.drain()
+    assert time.monotonic() - began < 1, "it waited until the host's pid 1 had reaped something"
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()

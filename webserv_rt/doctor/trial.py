@@ -159,7 +159,7 @@ def _try_network_namespace(_: Path) -> str:
 def _try_spawn(_: Path) -> str:
     plan = Plan()
     with Descriptor(os.memfd_create("log")) as log:
-        plan.become(Program("true", ["/bin/true"]), log)
+        plan.become(Program("true", ["/bin/true"]), [None, log, log])
         _end(_start(plan, new_instance=True), log)
     return ""
 
@@ -168,7 +168,7 @@ def _try_confinement(_: Path) -> str:
     plan = Plan()
     with new_user_namespace(_FIRST_ID, _N_IDS) as userns, Descriptor(os.memfd_create("log")) as log:
         plan.confine(userns, _CAPABILITIES)
-        plan.become(Program("cat", ["/bin/cat", "/proc/self/status", "/proc/self/uid_map"]), log)
+        plan.become(Program("cat", ["/bin/cat", "/proc/self/status", "/proc/self/uid_map"]), [None, log, log])
         shown = _end(_start(plan), log).split()
     facts = [
         ("Seccomp:", "2"),
@@ -192,7 +192,7 @@ def _try_cgroup(scratch: Path) -> str:
             with group.open_entry() as entry:
                 for tasks in entry.tasks:
                     plan.join_cgroup(tasks)
-                plan.become(Program("sleep", ["/bin/sleep", "60"]), log)
+                plan.become(Program("sleep", ["/bin/sleep", "60"]), [None, log, log])
                 process = _start(plan, cgroup=entry.born_in)
             group.freeze()
             group.kill()

@@ -149,13 +149,16 @@ class Plan:
         """Be pid 1 for the services named before; its own messages go to `log`."""
         self._add(lib.WSRT_STEP_SERVE, [stop_signal, self._index(log)])
 
-    def become(self, program: Program, log: Descriptor) -> None:
-        """Become this program, as pid 1."""
-        self._program(lib.WSRT_STEP_EXEC, program, [None, log, log])
+    def fork(self, cgroup: Descriptor | None) -> None:
+        """Go on in a child, born in the cgroup v2 directory `cgroup` and in the entered pid namespace.
 
-    def run(self, program: Program, stdio: Sequence[Descriptor | None]) -> None:
-        """Run this program as a child in the entered namespaces and end as it ends."""
-        self._program(lib.WSRT_STEP_RUN, program, stdio)
+        The process itself ends as the child does; SIGTERM has it kill the child.
+        """
+        self._add(lib.WSRT_STEP_FORK, [self._index(cgroup)])
+
+    def become(self, program: Program, stdio: Sequence[Descriptor | None]) -> None:
+        """Become this program."""
+        self._program(lib.WSRT_STEP_EXEC, program, stdio)
 
     def encode(self) -> bytes:
         """Return the plan's bytes."""
