@@ -62,7 +62,7 @@ unit: $(VENV)/built $(VENV)/tools
 	$(PYTEST) -m 'not site' --ignore=tests/faults
 
 # The C under AddressSanitizer and UndefinedBehaviorSanitizer. Reports go to files, since pytest holds back what a
-# dying process says. Leaks are looked for once, by tests/conftest.py; only those that name the extension count.
+# dying process says. Leaks are looked for once, by tests/conftest.py; only those with our C on the stack count.
 sanitize: $(VENV)/built $(VENV)/tools
 	$(call build,sanitize)
 	rm -rf build/reports && mkdir build/reports
@@ -70,7 +70,7 @@ sanitize: $(VENV)/built $(VENV)/tools
 		ASAN_OPTIONS=leak_check_at_exit=0:log_path=$(CURDIR)/build/reports/log \
 		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/reports/log \
 		$(PYTEST) $(TESTS_OF_NATIVE) || { cat build/reports/* 2>/dev/null; exit 1; }
-	! grep -h -B5 -A5 _native build/reports/* 2>/dev/null
+	! grep -h -B5 -A5 ' native/' build/reports/* 2>/dev/null
 
 # Every call of the C core made to fail, and the owner killed at every step.
 faults: $(VENV)/built $(VENV)/tools
