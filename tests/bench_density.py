@@ -1,4 +1,4 @@
-"""200 shops at once: each answers its own data, a fresh one takes hardly any storage, nothing is left of them.
+"""200 shops at once: each answers its own data, a fresh one takes hardly any storage, nothing is left.
 
 Run: pytest tests/bench_density.py (WSRT_N_SHOPS=50 for fewer)
 """

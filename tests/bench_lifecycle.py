@@ -107,7 +107,9 @@ def test_overlay_mount(benchmark: Any, figures: dict[str, Any], floor: ctypes.CD
             return elapsed
 
         def least() -> Descriptor:
-            return Descriptor(floor.floor_overlay(lower.fileno(), layers.upper.fileno(), layers.work.fileno()))
+            return Descriptor(
+                floor.floor_overlay(lower.fileno(), layers.upper.fileno(), layers.work.fileno())
+            )
 
         def ours() -> Descriptor:
             return mount_overlay([lower], layers.upper, layers.work, by_path=False)
@@ -121,7 +123,9 @@ def test_overlay_mount(benchmark: Any, figures: dict[str, Any], floor: ctypes.CD
 
 def test_cgroup(benchmark: Any, figures: dict[str, Any], floor: ctypes.CDLL) -> None:
     """Create, four limits, remove: in each hierarchy what the limits need there."""
-    limits = Limits(memory_bytes=1 << 30, cpu_weight=200, cpu_quota_us=150_000, cpu_period_us=100_000, pids=77)
+    limits = Limits(
+        memory_bytes=1 << 30, cpu_weight=200, cpu_quota_us=150_000, cpu_period_us=100_000, pids=77
+    )
     with CgroupHost() as cgroups:
         directories = [hierarchy.directory for hierarchy in cgroups.hierarchies]
         writes = floor_writes(cgroups)
@@ -152,7 +156,11 @@ def floor_writes(cgroups: CgroupHost) -> list[str]:
         "cpu": ["cpu.shares=2048", "cpu.cfs_quota_us=150000"],
         "pids": ["pids.max=77"],
     }
-    v2 = {"memory": ["memory.max=1073741824"], "cpu": ["cpu.weight=200", "cpu.max=150000 100000"], "pids": ["pids.max=77"]}
+    v2 = {
+        "memory": ["memory.max=1073741824"],
+        "cpu": ["cpu.weight=200", "cpu.max=150000 100000"],
+        "pids": ["pids.max=77"],
+    }
     return [
         f"{index}/{write}"
         for index, hierarchy in enumerate(cgroups.hierarchies)

@@ -30,7 +30,9 @@ def test_every_reset_is_pristine_and_nothing_grows(pool: Pool) -> None:
                     host.reaper.drain()
                     before = take_census(pool.path)
                 buy(shop.url, "shop.test")
-                shop.exec(["/bin/sh", "-c", f"echo {number} > /tmp/left; rm /srv/shop/serve.py; touch /srv/new"])
+                shop.exec(
+                    ["/bin/sh", "-c", f"echo {number} > /tmp/left; rm /srv/shop/serve.py; touch /srv/new"]
+                )
                 assert shop.changes(), number
                 shop.reset()
                 assert fingerprint(shop) == pristine, number

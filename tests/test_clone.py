@@ -1,7 +1,7 @@
 """Reflink clones: exact, sharing, independent, and all or nothing."""
 
 # Names are arbitrary bytes here, or relative to descriptors: pathlib knows neither.
-# ruff: noqa: PTH101, PTH102, PTH115, PTH118, PTH123, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH115, PTH118, PTH211
 
 from __future__ import annotations
 

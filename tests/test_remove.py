@@ -1,7 +1,7 @@
 """Removal of trees laid out by an enemy: deep, wide, full of symlinks, mounts and odd names."""
 
 # Names are arbitrary bytes here, or relative to descriptors: pathlib knows neither.
-# ruff: noqa: PTH102, PTH118, PTH208
+# ruff: noqa: PTH102, PTH118
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class _Before(NamedTuple):
 
 
 def _lookup(layers: list[Beneath], path: str) -> _Before | None:
-    # Never through a symbolic link: the instance chooses the paths, and a link's target could lie on the host.
+    # Never through a symbolic link: the instance chooses the paths, and a link could lead to the host.
     for layer in layers:
         try:
             dir_fd, name = (layer.root_fd, ".") if path == ROOT else layer.parent(path)

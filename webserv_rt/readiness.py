@@ -16,8 +16,8 @@ from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.resolved_site import ResolvedSite
 from webserv_rt.site import Ready, Warm
 
-# A refused connection costs microseconds, an error page costs the site's own processor time, which it needs to
-# get ready: so the one is asked again at once, the other after a pause.
+# A refused connection costs microseconds, an error page costs the site's own processor time, which it needs
+# to get ready: so the one is asked again at once, the other after a pause.
 _REFUSED_PAUSE_S: Final = 0.001
 _WRONG_ANSWER_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0
@@ -70,7 +70,7 @@ class _Source:
 def request(
     network: Descriptor, site: ResolvedSite, method: str, path: str, timeout_s: float = _REQUEST_TIMEOUT_S
 ) -> tuple[int, bytes]:
-    """Send one HTTP request to the site's port inside the namespace; return status and body (its first 16 MiB).
+    """Send one HTTP request to the site's port inside the namespace; return status and body (16 MiB of it).
 
     `timeout_s` bounds the whole of it. Raises OSError or http.client.HTTPException.
     """
@@ -145,7 +145,7 @@ def await_ready(
     is_alive: Callable[[], bool],
     deadline: float,
 ) -> NotYet | None:
-    """Probe until ready; return None then, or the last reason at `deadline` (time.monotonic) or at the end."""
+    """Probe until ready; return None then, the last reason at `deadline` (time.monotonic) or at the end."""
     while True:
         timeout_s = min(_REQUEST_TIMEOUT_S, max(_SHORTEST_PROBE_S, deadline - time.monotonic()))
         answer = probe(site, network, run, timeout_s)

@@ -124,7 +124,13 @@ class Stop(Table):
 
 def _named_once(services: tuple[Service, ...]) -> tuple[Service, ...]:
     names = [service.name for service in services]
-    refuse({(index, "name"): '"init" is pid 1, with a log of its own' for index, name in enumerate(names) if name == "init"})
+    refuse(
+        {
+            (index, "name"): '"init" is pid 1, with a log of its own'
+            for index, name in enumerate(names)
+            if name == "init"
+        }
+    )
     refuse(
         {
             (index, "name"): f"{quote(names[index])} is already the name of services[{first}]"

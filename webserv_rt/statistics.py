@@ -14,8 +14,8 @@ from typing import Final
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.storage.walk import Found, walk
 
-# struct fiemap of linux/fiemap.h: start, length, flags, mapped extents, room for extents, reserved; then extents
-# of 56 bytes with logical, physical, length, two reserved, flags, three reserved.
+# struct fiemap of linux/fiemap.h: start, length, flags, mapped extents, room for extents, reserved; then
+# extents of 56 bytes with logical, physical, length, two reserved, flags, three reserved.
 _FS_IOC_FIEMAP: Final = 0xC020660B
 _FIEMAP_HEADER: Final = struct.Struct("<QQIIII")
 _FIEMAP_EXTENT: Final = struct.Struct("<QQQQQIIII")
@@ -28,9 +28,9 @@ _N_EXTENTS: Final = 256
 class InstanceStatistics:
     """Bytes and milliseconds; a figure that this kernel does not give is None.
 
-    `memory_bytes` is the cgroup's charge (page cache that the instance was first to read included), `pss_bytes`
-    the sum of the processes' proportional set sizes. `storage_bytes` is what the instance's files hold for
-    themselves on the pool: blocks shared by reflink with the base do not count.
+    `memory_bytes` is the cgroup's charge (page cache that the instance was first to read included),
+    `pss_bytes` the sum of the processes' proportional set sizes. `storage_bytes` is what the instance's files
+    hold for themselves on the pool: blocks shared by reflink with the base do not count.
     """
 
     n_processes: int

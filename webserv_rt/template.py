@@ -26,8 +26,8 @@ from webserv_rt.storage.passwd import User, resolve_user
 
 log = logging.getLogger(__name__)
 
-# CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT: what servers
-# that start as root and step down need, and nothing that reaches beyond the instance.
+# CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT: what
+# servers that start as root and step down need, and nothing that reaches beyond the instance.
 KEPT_CAPABILITIES: Final = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18))
 
 _MASKED: Final = (
@@ -124,7 +124,7 @@ class Template:
 def describe_root(
     plan: Plan, root: Descriptor, attached: Sequence[Attached], root_id: int, shm_bytes: int
 ) -> None:
-    """Add the steps that build an instance's view of the filesystem: `root`, what is attached to it, /proc, /dev."""
+    """Add the steps that build an instance's files: `root`, what is attached to it, /proc, /dev."""
     plan.root(root)
     for mount in attached:
         plan.attach(mount.mount, mount.target)
@@ -148,7 +148,7 @@ def open_host_directory(source: str) -> Descriptor:
 
 
 def _data(opened: ExitStack, root: Descriptor, path: str) -> Source:
-    """Open a data directory of the base, through no symbolic link: its target would be taken for one of the host."""
+    """Open a data directory of the base, through no symbolic link: it could lead to the host."""
     try:
         with Beneath(root.fileno()) as beneath:
             directory = Descriptor(os.dup(beneath.directory(path.lstrip("/"))))
@@ -156,13 +156,14 @@ def _data(opened: ExitStack, root: Descriptor, path: str) -> Source:
         raise WebservError(f"data directory {path}: the base has no such directory") from None
     except OSError:
         raise WebservError(
-            f"data directory {path}: a symbolic link or a file is on the way to it in the base: name the real path"
+            f"data directory {path}: a symbolic link or a file is on the way to it in the base: "
+            "name the real path"
         ) from None
     return Source(opened.enter_context(directory), path)
 
 
 def bind(source: Source) -> Attached:
-    """Clone a directory of the host as a read-only mount; each attaches once, so every instance needs its own."""
+    """Clone a host directory as a read-only mount; it attaches once, so each instance needs its own."""
     return Attached(clone_mount(source.directory, read_only=True), source.target)
 
 

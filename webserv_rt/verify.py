@@ -30,7 +30,7 @@ def prove_databases_clean(root: Path, site_path: Path | None) -> list[str]:
 
 
 def verify(base: Base, progress: ProgressCallback | None = None) -> list[str]:
-    """Read all of the base again; return a line for each thing proven. Raises `BaseDamaged`, `UncleanDatabase`."""
+    """Read all of the base; return a line for each thing proven. Raises `BaseDamaged`, `UncleanDatabase`."""
     base.verify(progress)
     sealed = f"{base.record.n_entries} entries as sealed, digest {base.record.digest}"
     return [sealed, *prove_databases_clean(base.root, base.site_path)]

@@ -59,7 +59,9 @@ class World(Mapping[str, Instance]):
         with self._removal:
             if self._is_removed:
                 raise WebservError(f"world {self.name} is removed: make another one")
-            running = {name: self._threads.submit(instance.reset) for name, instance in self._instances.items()}
+            running = {
+                name: self._threads.submit(instance.reset) for name, instance in self._instances.items()
+            }
         errors = [error for future in running.values() if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

@@ -9,7 +9,7 @@ from webserv_rt.errors import WebservError
 
 
 def plot_result(result: Result, path: Path) -> None:
-    """Draw p50 and p95 of engine, ready and the peers as bars; needs matplotlib (`pip install webserv-rt[plot]`)."""
+    """Draw p50 and p95 of engine, ready and the peers as bars; needs matplotlib (the extra `plot`)."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -118,7 +118,7 @@ def _memory(instance: Instance) -> Memory:
 
 
 def _storage(host: Host, base: str) -> int:
-    """Return what a fresh, ready instance holds on the pool: the difference of used blocks (`du` over-counts)."""
+    """Return what a fresh instance holds on the pool: a difference of used blocks (`du` over-counts)."""
     n = 4
     host.reaper.drain()
     used_before = _used_bytes(host.pool.path)
@@ -141,7 +141,7 @@ def _used_bytes(pool: Path) -> int:
 
 
 def _settled(pool: Path, before: dict[str, int]) -> dict[str, int]:
-    """Take the census once the kernel has finished what it does later (namespaces, inode blocks), or after 5 s."""
+    """Take the census once the kernel has done what it puts off (namespaces, inodes), or after 5 s."""
     deadline = time.monotonic() + 5
     while growth(before, census := take_census(pool)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -38,7 +38,7 @@ def demo(
     pool: PoolOption,
     n: Annotated[int, typer.Option("-n", min=2, help="How many shops.")] = N_SHOPS,
 ) -> None:
-    """Start a fleet of shops from one base, change one, show the others untouched, reset it, prove it pristine."""
+    """Start shops from one base, change one, show the others untouched, prove it pristine again."""
     began = time.perf_counter()
     _ensure_pool(pool)
     with Host(pool) as host, ExitStack() as launched:
@@ -47,7 +47,10 @@ def demo(
         out.print(f"[bold]{n} shops from one read-only base[/]")
         used_before = host.pool.status().used_bytes
         start = time.perf_counter()
-        shops = [launched.enter_context(host.create("shop", strategy="standby" if i == 0 else "cold")) for i in range(n)]
+        shops = [
+            launched.enter_context(host.create("shop", strategy="standby" if i == 0 else "cold"))
+            for i in range(n)
+        ]
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(Instance.launch, shops))
         out.print(f"all {n} answer after {time.perf_counter() - start:.1f} s; the first one: {shops[0].url}")
@@ -56,7 +59,9 @@ def demo(
 
         number = _place_order(shops[0])
         changed = fingerprint(shops[0])
-        out.print(f"order {number} placed in {shops[0].name}; it changed {', '.join(shops[0].changes().modified)}")
+        out.print(
+            f"order {number} placed in {shops[0].name}; it changed {', '.join(shops[0].changes().modified)}"
+        )
         if changed == pristine or _state(shops[0]) == states[0]:
             raise WebservError("the order left no trace in the shop: this demo proves nothing")
         if [_state(shop) for shop in shops[1:]] != states[1:]:
@@ -74,7 +79,9 @@ def demo(
         used = host.pool.status().used_bytes - used_before
         memory = sum(shop.statistics().pss_bytes for shop in shops) / n
         _print_times(standby, cold)
-        out.print(f"each shop holds {human_bytes(used / (n + 1))} of storage and {human_bytes(memory)} of memory (PSS)")
+        out.print(
+            f"each shop holds {human_bytes(used / (n + 1))} of storage, {human_bytes(memory)} of memory (PSS)"
+        )
     out.print(f"everything given back; {time.perf_counter() - began:.1f} s in all")
 
 

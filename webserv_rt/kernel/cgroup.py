@@ -16,7 +16,6 @@ from webserv_rt._native import ffi, lib
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.error import KernelError, check, new_error
 
-
 _EXIT_S: Final = 5.0
 
 

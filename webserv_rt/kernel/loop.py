@@ -44,7 +44,7 @@ def make_xfs(image_fd: int, prototype: str, contents: bytes) -> None:
 
 
 def _memory_file(contents: bytes) -> BinaryIO:
-    file = open(os.memfd_create("mkfs"), "w+b", buffering=0)  # noqa: PTH123, SIM115 (a descriptor, the caller's)
+    file = open(os.memfd_create("mkfs"), "w+b", buffering=0)  # noqa: SIM115 (a descriptor, the caller's)
     file.write(contents)
     return file
 

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,10 +33,8 @@ class Process:
 
     def kill(self, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing happens when the process has ended."""
-        try:
+        with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd.fileno(), signal_number)
-        except ProcessLookupError:
-            pass
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the end and reap; return the exit status (128 + signal), or None after `timeout_s`."""
@@ -65,7 +64,9 @@ def open_init_program() -> Descriptor:
     try:
         return Descriptor(os.open(INIT_PROGRAM, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
-        raise KernelError("open the static pid-1 program (run `pip install .`)", str(INIT_PROGRAM), 2) from None
+        raise KernelError(
+            "open the static pid-1 program (run `pip install .`)", str(INIT_PROGRAM), 2
+        ) from None
 
 
 def spawn(program: Descriptor, plan: Plan, *, new_instance: bool, cgroup: Descriptor | None) -> Process:

@@ -19,8 +19,8 @@ IDS_PER_PROJECT = 65536
 class WritableLayers:
     """Directories for one incarnation below `parent`; they hold nothing at first, the data clones excepted.
 
-    upper/ and work/ belong to the instance's ids on disk (the kernel takes no idmapped upper); the clones keep
-    the base's ids and are idmapped when they are attached.
+    upper/ and work/ belong to the instance's ids on disk (the kernel takes no idmapped upper); the clones
+    keep the base's ids and are idmapped when they are attached.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class WritableLayers:
         return open_directory(name, dir_fd=self.directory.fileno())
 
     def open_log(self, name: str, owner: int) -> Descriptor:
-        """Make a log and open it for appending; `owner`, a user of the host, may open it by /dev/stdout too."""
+        """Make a log, open it for appending; `owner`, a user of the host, may open it by /dev/stdout too."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         log = Descriptor(os.open(f"logs/{name}.log", flags, 0o600, dir_fd=self.directory.fileno()))
         os.fchown(log.fileno(), owner, -1)
@@ -95,11 +95,14 @@ class WritableLayers:
         remove_tree(self.parent.fileno(), self.name)
 
 
-def make_frame(parent: Descriptor, name: str, base_root: Descriptor, hosts: Sequence[str], targets: Sequence[str]) -> Descriptor:
+def make_frame(
+    parent: Descriptor, name: str, base_root: Descriptor, hosts: Sequence[str], targets: Sequence[str]
+) -> Descriptor:
     """Make the frame: a read-only layer over the base that all instances of a site share.
 
-    It holds what the runtime adds to every root filesystem: /etc/hosts with the canonical names, /etc/hostname,
-    and the mount points (`targets`, absolute). Directories that the base has too look as they do there.
+    It holds what the runtime adds to every root filesystem: /etc/hosts with the canonical names,
+    /etc/hostname, and the mount points (`targets`, absolute). Directories that the base has too look as they
+    do there.
     """
     os.mkdir(name, 0o755, dir_fd=parent.fileno())
     frame = open_directory(name, dir_fd=parent.fileno())

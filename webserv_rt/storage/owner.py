@@ -117,7 +117,7 @@ def list_names(directory: Descriptor) -> list[str]:
     names that are newer than the last time it was opened or rewound.
     """
     with open_directory(".", dir_fd=directory.fileno()) as own:
-        return os.listdir(own.fileno())  # noqa: PTH208 (pathlib lists no descriptors)
+        return os.listdir(own.fileno())
 
 
 def _take(owners: Descriptor, path: Path) -> OwnerDirectory | None:
