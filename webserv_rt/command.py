@@ -91,7 +91,7 @@ def _started(
 ) -> Iterator[Process]:
     """Start a program inside for the length of the block, left by an error, it is killed.
 
-    With `is_bounded` it gets a cgroup of its own, where there is cgroup v2, and all that it started is killed.
+    With `is_bounded` it gets a cgroup of its own, where there is v2, and all that it started is killed.
     """
     with ExitStack() as held:
         with incarnation.kept(), ExitStack() as starting:
@@ -135,7 +135,9 @@ def _spawn(
     except KernelError as error:
         if incarnation.is_alive():
             raise
-        raise WebservError(f"{program.arguments[0]}: the instance was reset or has ended meanwhile") from error
+        raise WebservError(
+            f"{program.arguments[0]}: the instance was reset or has ended meanwhile"
+        ) from error
 
 
 def _pipe(held: ExitStack, incarnation: Incarnation, uid: int) -> tuple[Descriptor, Descriptor]:

@@ -50,8 +50,8 @@ RECIPE_SOURCE: Final = "recipe:"
 class Host:
     """Opens a pool, cleans up after dead owners, and starts instances from its bases.
 
-    Everything that a Host makes ends with it: at `close()`, at the end of the `with` block, or, when the process
-    is killed, at the next Host (or `webserv-rt gc`) on the pool. Thread-safe.
+    Everything that a Host makes ends with it: at `close()`, at the end of the `with` block, or, when the
+    process is killed, at the next Host (or `webserv-rt gc`) on the pool. Thread-safe.
     """
 
     def __init__(
@@ -148,7 +148,13 @@ class Host:
             remove_base(self.pool.path / "bases", name, staging=self.owner.path)
 
     def create(
-        self, base: str | Base, *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+        self,
+        base: str | Base,
+        *,
+        name: str | None = None,
+        strategy: StrategyName = "cold",
+        address: str = "127.0.0.1",
+        port: int = 0,
     ) -> Instance:
         """Make an instance that does not run yet; `port` 0 lets the kernel choose the port on the host."""
         base = self.base(base) if isinstance(base, str) else base
@@ -163,7 +169,13 @@ class Host:
             return instance
 
     def launch(
-        self, base: str | Base, *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+        self,
+        base: str | Base,
+        *,
+        name: str | None = None,
+        strategy: StrategyName = "cold",
+        address: str = "127.0.0.1",
+        port: int = 0,
     ) -> Instance:
         """Make an instance, start it and wait until it is ready; when that fails nothing of it is left."""
         instance = self.create(base, name=name, strategy=strategy, address=address, port=port)
@@ -175,14 +187,22 @@ class Host:
         return instance
 
     def world(
-        self, bases: Iterable[str], *, name: str | None = None, strategy: StrategyName = "cold", address: str = "127.0.0.1", port: int = 0
+        self,
+        bases: Iterable[str],
+        *,
+        name: str | None = None,
+        strategy: StrategyName = "cold",
+        address: str = "127.0.0.1",
+        port: int = 0,
     ) -> World:
         """Launch one instance of each base as one environment behind one SOCKS5 port."""
         name = name or f"world-{next(self._numbers)}"
         instances: dict[str, Instance] = {}
         with ExitStack() as undo:
             for base in bases:
-                instances[base] = undo.enter_context(self.create(base, name=f"{name}/{base}", strategy=strategy))
+                instances[base] = undo.enter_context(
+                    self.create(base, name=f"{name}/{base}", strategy=strategy)
+                )
             world = undo.enter_context(World(self, name, instances, address, port))
             world.reset()
             with self._lock:
@@ -236,7 +256,9 @@ class Host:
             spec = _bare_site(base.name) if base.site_path is None else load_site(base.site_path)
             site = resolve(spec, base.record.image, placeholders())
             profile = load_profile(site.profile)
-            self._templates[base.name] = Template(base.name, open_directory(base.root), site, profile, self.owner.directory)
+            self._templates[base.name] = Template(
+                base.name, open_directory(base.root), site, profile, self.owner.directory
+            )
         return self._templates[base.name]
 
     def _takes_detached_layers(self) -> bool:
@@ -262,7 +284,7 @@ class Host:
                 ended.callback(strategy.close)
 
     def _end_owner(self) -> None:
-        """Remove all that is left; what cannot be removed is the next Host's, which knows it by the directory."""
+        """Remove what is left; what cannot be removed is the next Host's, which knows it by the directory."""
         try:
             end_cgroup(self.cgroups, self._cgroup_parent)
             self.owner.remove()
@@ -276,7 +298,9 @@ class Host:
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -286,7 +310,7 @@ def default_pool() -> Path:
 
 
 def placeholders() -> dict[str, str]:
-    """Return what the placeholders in a site spec stand for: {venv} is the environment this Python runs in."""
+    """Return what the placeholders in a site spec stand for: {venv} is this Python's environment."""
     return {"venv": sys.prefix}
 
 

@@ -1,7 +1,7 @@
 """One incarnation of an instance: the processes, namespaces, layers and cgroup between two resets.
 
-A reset never cleans an incarnation up for further use: it makes another one and gives the old one to the reaper.
-Whatever the old one could have touched dies with it.
+A reset never cleans an incarnation up for further use: it makes another one and gives the old one to the
+reaper. Whatever the old one could have touched dies with it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Incarnation:
         self._undo = ExitStack()
         self._keeping = threading.Lock()
         self._is_disposed = False
+        # Whether the site has answered as its spec says; a spare has before it is frozen.
+        self.is_ready = False
         self._has_ended = False
         self._is_killed = False
         with ExitStack() as undo:
@@ -101,7 +103,9 @@ class Incarnation:
             for layer in (template.frame, template.root)
         ]
         by_path = self.workshop.layers_by_path
-        overlay = held.enter_context(mount_overlay(lowers, self.layers.upper, self.layers.work, by_path=by_path))
+        overlay = held.enter_context(
+            mount_overlay(lowers, self.layers.upper, self.layers.work, by_path=by_path)
+        )
         attached = []
         for directory in template.host_directories:
             attached.append(bind(directory))
@@ -177,7 +181,8 @@ class Incarnation:
     def dispose(self) -> None:
         """Kill, then give everything back: cgroup, namespaces, layers, ids. Slow; the reaper's work.
 
-        What of it fails may be tried again by another call, except for what was to be given back: that is for the Host.
+        What of it fails may be tried again by another call, except for what was to be given back: that is for
+        the Host.
         """
         if not self._has_ended:
             self.kill()
@@ -190,4 +195,6 @@ class Incarnation:
 
 def pid_root(incarnation: Incarnation) -> Descriptor:
     """Open the root directory as pid 1 sees it."""
-    return Descriptor(os.open(f"/proc/{incarnation.process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    return Descriptor(
+        os.open(f"/proc/{incarnation.process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    )

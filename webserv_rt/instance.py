@@ -34,8 +34,8 @@ MAX_LOG_BYTES: Final = 1 << 20
 class Timing:
     """How long the last launch or reset took, in milliseconds.
 
-    `engine_ms` is the runtime's own share (hold, kill, layers, namespaces, spawn; for standby: thaw and switch);
-    `ready_ms` runs from the call until the site answered as its spec says.
+    `engine_ms` is the runtime's own share (hold, kill, layers, namespaces, spawn; for standby: thaw and
+    switch); `ready_ms` runs from the call until the site answered as its spec says.
     """
 
     engine_ms: float
@@ -48,7 +48,9 @@ class Instance:
     Thread-safe: one operation at a time, others wait. Use as a context manager, or call `remove()`.
     """
 
-    def __init__(self, host: Host, name: str, base_name: str, strategy: Strategy, address: str, port: int) -> None:
+    def __init__(
+        self, host: Host, name: str, base_name: str, strategy: Strategy, address: str, port: int
+    ) -> None:
         self.host = host
         self.name = name
         self.base_name = base_name
@@ -156,7 +158,9 @@ class Instance:
         Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then.
         """
         if isinstance(arguments, str):
-            raise WebservError(f"exec takes a sequence of strings, as in [{arguments.split(' ')[0]!r}, ...], not one string")
+            raise WebservError(
+                f"exec takes a sequence of strings, as in [{arguments.split(' ')[0]!r}, ...], not one string"
+            )
         if not arguments:
             raise WebservError("exec needs at least a program")
         with self._lock:
@@ -176,7 +180,7 @@ class Instance:
             return incarnation.layers.read_log(service, max_bytes)
 
     def changes(self) -> Changes:
-        """Return the files added, modified and deleted since the start state; the instance is frozen meanwhile."""
+        """Return the files added, modified and deleted since the start state; it is frozen meanwhile."""
         with self._lock, self._frozen() as incarnation:
             return find_changes(incarnation)
 
@@ -231,7 +235,7 @@ class Instance:
 
     @contextmanager
     def _frozen(self) -> Iterator[Incarnation]:
-        """Freeze what runs for the length of the block; when it cannot be thawed, the instance is `failed`."""
+        """Freeze what runs for the length of the block; if it cannot be thawed, the instance is `failed`."""
         incarnation = self._running()
         try:
             incarnation.freeze()
@@ -264,7 +268,9 @@ class Instance:
     def __enter__(self) -> Instance:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.remove()
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ class Cold:
 
 
 class Standby:
-    """Spares made ready, warmed up and frozen by a thread; one takes over at once and the thread makes the next."""
+    """Spares made ready, warmed up and frozen by a thread; one takes over at once, the thread makes the next."""
 
     name = "standby"
 
@@ -76,7 +76,7 @@ class Standby:
         self._thread.start()
 
     def take(self) -> Incarnation:
-        """Return a spare, thawed; wait for one when none is there. Raises what keeps spares from being made."""
+        """Return a spare, thawed; wait for one if none is there. Raises what keeps spares from being made."""
         with self._changed:
             self._changed.wait_for(lambda: self._spares or self._error is not None or self._closed)
             if not self._spares:
@@ -160,7 +160,10 @@ class Standby:
 
 
 def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda: True) -> None:
-    """Wait until the site answers as its spec says, as long as it is wanted; raises `NotReady` with the ends of the logs."""
+    """Wait until the site answers as its spec says, as long as it is wanted.
+
+    Raises `NotReady` with the ends of the logs.
+    """
     site = incarnation.template.site
     answer = await_ready(
         site,
@@ -171,8 +174,10 @@ def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda:
     )
     if answer is not None:
         raise NotReady(
-            f"{site.name} did not get ready within {site.ready.timeout_s:g} s: {answer.reason}\n{incarnation.log_tail()}"
+            f"{site.name} did not get ready within {site.ready.timeout_s:g} s: {answer.reason}\n"
+            f"{incarnation.log_tail()}"
         )
+    incarnation.is_ready = True
 
 
 def warm_up(incarnation: Incarnation) -> None:
