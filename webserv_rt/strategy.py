@@ -58,7 +58,7 @@ class Cold:
 
 
 class Standby:
-    """Spares made ready, warmed up and frozen by a thread; one takes over at once, the thread makes the next."""
+    """Spares made ready, warmed up and frozen by a thread; one takes over, the thread makes the next."""
 
     name = "standby"
 
@@ -174,7 +174,7 @@ def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda:
     )
     if answer is not None:
         raise NotReady(
-            f"{site.name} did not get ready within {site.ready.timeout_s:g} s: {answer.reason}\n"
+            f"{site.name} did not get ready within {site.ready.timeout_s:g} s: {answer}\n"
             f"{incarnation.log_tail()}"
         )
     incarnation.is_ready = True
