@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -52,6 +52,9 @@ class BuildNative(build_ext):
 
 
 setup(
+    packages=find_packages(include=["webserv_rt", "webserv_rt.*"]),
+    package_data={"webserv_rt": ["py.typed"]},
+    zip_safe=False,
     cffi_modules=["native/build_ffi.py:ffi"],
     cmdclass={"build_py": BuildPackage, "build_ext": BuildNative},
     # cffi's code keeps to the limited API: one wheel serves every Python from 3.10 on.
