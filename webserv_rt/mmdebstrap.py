@@ -24,6 +24,13 @@ _NOT_TAKEN: Final = re.compile(
 )
 _N_ERROR_LINES: Final = 15
 
+# It mounts things in the target and runs for minutes: in namespaces of its own, which end with it, and it
+# ends with whoever started it, however that ends.
+_CONFINEMENT: Final = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
+
 
 def debian_root(target: Path, packages: Sequence[str], say: Callable[[str], None]) -> None:
     """Unpack and configure `packages` without recommendations into `target`, which must not exist.
@@ -38,7 +45,7 @@ def debian_root(target: Path, packages: Sequence[str], say: Callable[[str], None
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(packages)}"]
     command += [release()[1], str(target), *map(str, _sources())]
-    _run(command, say)
+    run_confined(command, say)
 
 
 def release() -> tuple[str, str]:
@@ -64,10 +71,14 @@ def _host_apt_options() -> list[str]:
     return [line for line in lines if not _NOT_TAKEN.match(line)]
 
 
-def _run(command: Sequence[str], say: Callable[[str], None]) -> None:
+def run_confined(command: Sequence[str], say: Callable[[str], None]) -> None:
+    """Run a builder of root filesystems, which ends with this thread at the latest.
+
+    `say` is told each line that it writes. Raises `WebservError` with the last of them.
+    """
     lines: list[str] = []
     with subprocess.Popen(
-        command,
+        [*_CONFINEMENT, *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -79,4 +90,4 @@ def _run(command: Sequence[str], say: Callable[[str], None]) -> None:
             lines.append(line.rstrip())
             say(lines[-1])
     if process.returncode != 0:
-        raise WebservError("mmdebstrap failed:\n  " + "\n  ".join(lines[-_N_ERROR_LINES:]))
+        raise WebservError(f"{command[0]} failed:\n  " + "\n  ".join(lines[-_N_ERROR_LINES:]))

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside the tests
 import leftovers
 from injection import IS_FAULTS_BUILD
 
+from webserv_rt.collector import end_cgroup
 from webserv_rt.kernel.cgroup import CgroupHost
-from webserv_rt.kernel.error import KernelError
 
 HERE = Path(__file__).parent
 
@@ -35,12 +35,14 @@ def scope(tmp_path: Path) -> leftovers.Scope:
 
 @pytest.fixture
 def cgroups(scope: leftovers.Scope) -> Iterator[CgroupHost]:
-    """The hierarchies of this host; the tests' groups are gone afterwards."""
+    """The hierarchies of this host; the test's groups are gone afterwards."""
     with CgroupHost() as host:
         yield host
-        group = host.group(scope.cgroup)
-        try:
-            group.kill()
-        except KernelError:
-            return
-        group.destroy()
+        end_cgroup(host, scope.cgroup)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_cgroup_left() -> Iterator[None]:
+    yield
+    with CgroupHost() as host:
+        end_cgroup(host, leftovers.CGROUP)

@@ -18,13 +18,16 @@ from typing import Final
 # The kernel takes threads, processes and their namespaces apart after it has reported their end.
 _SETTLING_S: Final = 5.0
 
+# Of this process alone: other sessions may run the same tests.
+CGROUP: Final = f"webserv_rt_faults_{os.getpid()}"
+
 
 @dataclass(frozen=True)
 class Scope:
     """Where to look: directories that are listed in full, and groups in every cgroup hierarchy."""
 
     directories: tuple[Path, ...] = ()
-    cgroup: str = "webserv_rt_faults"
+    cgroup: str = CGROUP
 
 
 Leftovers = Counter[str]
@@ -50,7 +53,7 @@ def _list(scope: Scope) -> Iterator[str]:
     yield from (f"thread {path.name}" for path in Path("/proc/self/task").iterdir())
     yield from (f"process {pid}" for pid in sorted(_descendants(os.getpid())))
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        if "webserv_rt" in line or any(str(directory) in line for directory in scope.directories):
+        if " - overlay webserv_rt " in line or any(str(directory) in line for directory in scope.directories):
             yield f"mount {line}"
     for directory in scope.directories:
         yield from (f"file {path}" for path in _paths(directory))

@@ -22,6 +22,7 @@ from typing import Final
 import leftovers
 import pytest
 import small_site
+from leftovers import CGROUP
 
 from webserv_rt.collector import collect
 from webserv_rt.host import Host
@@ -29,7 +30,6 @@ from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost
 from webserv_rt.storage.pool import Pool
 
-CGROUP: Final = "webserv_rt_faults"
 OWNER: Final = Path(__file__).with_name("owner.py")
 STRIDE: Final = int(os.environ.get("WSRT_FAULT_STRIDE", "0"))
 STEPS_PER_PHASE: Final = 16
@@ -121,7 +121,7 @@ def steps_to_try(n_steps: int) -> range:
 def test_next_owner_removes_all_that_a_killed_one_left(
     pool: Pool, bystander: Instance, phase: str, kind: str
 ) -> None:
-    scope = leftovers.Scope((pool.path,), CGROUP)
+    scope = leftovers.Scope((pool.path,))
     owner = OwnerProcess(pool.path)
     with CgroupHost() as cgroups:
         collect(pool, cgroups, CGROUP)

@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 import small_site
 from injection import DIE, FAIL, HOST, INIT, Fault, Place, sweep
-from leftovers import Scope
+from leftovers import CGROUP, Scope
 
 from webserv_rt.host import Host
 from webserv_rt.instance import Instance
 from webserv_rt.storage.pool import Pool
-
-CGROUP = "webserv_rt_faults"
 
 WAYS = pytest.mark.parametrize(
     ("place", "action", "code"),
@@ -48,7 +46,7 @@ def base(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def scope(pool: Pool, base: str) -> Scope:
     """Look at the whole pool."""
-    return Scope((pool.path,), CGROUP)
+    return Scope((pool.path,))
 
 
 class Stage:
