@@ -10,13 +10,14 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "arch.h"
 #include "cleanup.h"
 
-enum { CONTROL_FD = 3, MAX_FDS = 200 };
+enum { CONTROL_FD = 3, MAX_FDS = 200, REPORT_TIMEOUT_S = 10 };
 
 /* In the child, on the parent's memory and stack: system calls only, until the program replaces it. */
 static void __attribute__((noinline, noreturn, no_sanitize("address", "undefined")))
@@ -119,9 +120,15 @@ static int await_report(int fd, struct wsrt_error *err)
 {
     struct wsrt_error report;
     ssize_t received;
+    /* Once it has the ids of the instance, a hostile root in there can stop it for good. */
+    const struct timeval timeout = {.tv_sec = REPORT_TIMEOUT_S};
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0)
+        return wsrt_fail(err, "set time-out", "wsrt-init");
     do
         received = recv(fd, &report, sizeof report, MSG_WAITALL);
     while (received < 0 && errno == EINTR);
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return wsrt_fail_with(err, ETIMEDOUT, "start wsrt-init", "no report within %d s", REPORT_TIMEOUT_S);
     if (received != sizeof report)
         return wsrt_fail_with(err, received < 0 ? errno : EPIPE, "start wsrt-init", "it ended without a report");
     if (report.code == 0)

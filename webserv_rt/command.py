@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import itertools
 import os
@@ -133,6 +134,9 @@ def _spawn(
     try:
         return spawn(incarnation.workshop.init_program, plan, new_instance=False, cgroup=None)
     except KernelError as error:
+        if error.errno in (errno.EPIPE, errno.ETIMEDOUT):
+            reason = "something in the instance killed or stopped it, or the instance ended, before it ran"
+            raise WebservError(f"{program.arguments[0]}: {reason}") from error
         if incarnation.is_alive():
             raise
         raise WebservError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -19,6 +20,8 @@ from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel.gateway import Backend, PortListener
 from webserv_rt.statistics import InstanceStatistics, measure
+from webserv_rt.storage.errors import PoolFull
+from webserv_rt.storage.pool import INSTANCE_BYTES
 from webserv_rt.strategy import NotReady, Strategy, make_ready
 
 if TYPE_CHECKING:
@@ -206,11 +209,26 @@ class Instance:
         self.backend.hold()
         self._let_go("starting")
         try:
-            self._incarnation = self.strategy.take()
+            self._incarnation = self._take()
         except BaseException:
             self.state = "failed"
             raise
         self._engine_ms = (time.perf_counter() - began) * 1000
+
+    def _take(self) -> Incarnation:
+        try:
+            return self.strategy.take()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        # What has just been given up may hold the room.
+        self.host.reaper.drain()
+        try:
+            return self.strategy.take()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise PoolFull(INSTANCE_BYTES, self.host.pool.status().free_bytes, "an instance") from error
+            raise
 
     def _finish(self, began: float) -> Timing:
         self._open_when_ready(self._running())

@@ -692,6 +692,42 @@ def test_frozen_or_stopped_processes_can_be_reset(instance: Instance) -> None:
     assert get(instance) == (200, box.PAGE)
 
 
+STOPPER: Final = """
+import os, signal, sys
+open("/tmp/up", "w").close()
+known = set(os.listdir("/proc"))
+while True:
+    for name in os.listdir("/proc"):
+        if name not in known and name.isdigit():
+            try:
+                os.kill(int(name), signal.SIGKILL if sys.argv[1] == "KILL" else signal.SIGSTOP)
+            except OSError:
+                pass
+"""
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP"])
+def test_commands_that_are_killed_or_stopped_as_they_start_end_in_time(instance: Instance, name: str) -> None:
+    stopper = run_aside(instance, ["/usr/bin/python3", "-ISs", "-c", STOPPER, name])
+    while not (instance.root / "tmp/up").exists():
+        time.sleep(0.01)
+    is_hit = False
+    for _ in range(20):
+        began = time.monotonic()
+        try:
+            is_hit = instance.exec(["/bin/sleep", "0.05"], timeout_s=0.5).status == 137
+        except WebservError:
+            is_hit = True
+        assert time.monotonic() - began < 15
+        if is_hit:
+            break
+    assert is_hit
+    instance.reset()
+    stopper.join(10)
+    assert not stopper.is_alive()
+    assert get(instance) == (200, box.PAGE)
+
+
 def test_pid_1_of_the_site_itself_may_be_hostile(host: Host, new_base: NewBase) -> None:
     script = "trap '' TERM INT HUP QUIT; touch /tmp/up; while :; do (sleep 0.01 &); done"
     base = new_base(

@@ -36,7 +36,7 @@ from webserv_rt.storage.pool_image import PoolImage
 PARTS: Final = ("bases", "snapshots", "owners", "builds")
 
 # What a fresh instance takes at most before it has written anything.
-_INSTANCE_BYTES: Final = 1 << 20
+INSTANCE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Pool:
             has_project_quota=filesystem.has_project_quota,
         )
 
-    def require_free(self, n_bytes: int = _INSTANCE_BYTES, what: str = "an instance") -> None:
+    def require_free(self, n_bytes: int = INSTANCE_BYTES, what: str = "an instance") -> None:
         """Raise `PoolFull` unless N_BYTES can be written for WHAT without touching the reserve."""
         free = self._free_bytes()
         if free < n_bytes:
