@@ -8,7 +8,6 @@ import io
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from webserv_rt.kernel.connect import connect_in_namespace
@@ -16,10 +15,10 @@ from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.resolved_site import ResolvedSite
 from webserv_rt.site import Ready, Warm
 
-# A refused connection costs microseconds, an error page costs the site's own processor time, which it needs
-# to get ready: so the one is asked again at once, the other after a pause.
-_REFUSED_PAUSE_S: Final = 0.001
-_WRONG_ANSWER_PAUSE_S: Final = 0.01
+# Between probes, as long as the last one took: a refused connection costs microseconds, an error page the site's own
+# processor time, which it needs to get ready.
+_SHORTEST_PAUSE_S: Final = 0.001
+_LONGEST_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0
 # What an instance sends may be hostile: no more of a page is read.
 _MAX_PAGE_BYTES: Final = 16 << 20
@@ -29,14 +28,6 @@ _SHORTEST_PROBE_S: Final = 1.0
 
 # Executes a command inside the instance; returns its exit status, None when it did not end in time.
 RunCommand = Callable[[tuple[str, ...], float], "int | None"]
-
-
-@dataclass(frozen=True)
-class NotYet:
-    """Why a probe failed, for the error text, and how long to pause before the next one."""
-
-    reason: str
-    pause_s: float
 
 
 class _Received(io.RawIOBase):
@@ -90,8 +81,8 @@ def request(
             return response.status, body
 
 
-def probe(site: ResolvedSite, network: Descriptor, run: RunCommand, timeout_s: float) -> NotYet | None:
-    """Ask once, for `timeout_s` at most; return None when the site is ready."""
+def probe(site: ResolvedSite, network: Descriptor, run: RunCommand, timeout_s: float) -> str | None:
+    """Ask once, for `timeout_s` at most; return None when the site is ready, else why it is not."""
     ready = site.ready
     if ready.command is not None:
         return _probe_command(ready.command, run, timeout_s)
@@ -100,36 +91,34 @@ def probe(site: ResolvedSite, network: Descriptor, run: RunCommand, timeout_s: f
     return _probe_http(site, ready, network, timeout_s)
 
 
-def _probe_command(command: tuple[str, ...], run: RunCommand, timeout_s: float) -> NotYet | None:
+def _probe_command(command: tuple[str, ...], run: RunCommand, timeout_s: float) -> str | None:
     status = run(command, timeout_s)
     if status == 0:
         return None
     how = "did not end" if status is None else f"exits with {status}"
-    return NotYet(f"{command[0]} {how}", _WRONG_ANSWER_PAUSE_S)
+    return f"{command[0]} {how}"
 
 
-def _probe_tcp(network: Descriptor, port: int, timeout_s: float) -> NotYet | None:
+def _probe_tcp(network: Descriptor, port: int, timeout_s: float) -> str | None:
     try:
         connect_in_namespace(network.fileno(), port, timeout_s).close()
     except OSError as error:
-        return NotYet(f"port {port}: {(error.strerror or str(error)).lower()}", _REFUSED_PAUSE_S)
+        return f"port {port}: {(error.strerror or str(error)).lower()}"
     return None
 
 
-def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor, timeout_s: float) -> NotYet | None:
+def _probe_http(site: ResolvedSite, ready: Ready, network: Descriptor, timeout_s: float) -> str | None:
     assert ready.http is not None
     try:
         status, body = request(network, site, "GET", ready.http, timeout_s)
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-            return NotYet(f"port {site.port}: connection refused", _REFUSED_PAUSE_S)
-        return NotYet(f"GET {ready.http}: {_shown(error)}", _WRONG_ANSWER_PAUSE_S)
+            return f"port {site.port}: connection refused"
+        return f"GET {ready.http}: {_shown(error)}"
     if status != ready.status:
-        return NotYet(f"GET {ready.http}: status {status}, not {ready.status}", _WRONG_ANSWER_PAUSE_S)
+        return f"GET {ready.http}: status {status}, not {ready.status}"
     if ready.contains is not None and ready.contains.encode() not in body:
-        return NotYet(
-            f"GET {ready.http}: the page does not contain {ready.contains!r}", _WRONG_ANSWER_PAUSE_S
-        )
+        return f"GET {ready.http}: the page does not contain {ready.contains!r}"
     return None
 
 
@@ -144,18 +133,21 @@ def await_ready(
     run: RunCommand,
     is_alive: Callable[[], bool],
     deadline: float,
-) -> NotYet | None:
+) -> str | None:
     """Probe until ready; return None then, the last reason at `deadline` (time.monotonic) or at the end."""
     while True:
-        timeout_s = min(_REQUEST_TIMEOUT_S, max(_SHORTEST_PROBE_S, deadline - time.monotonic()))
+        began = time.monotonic()
+        timeout_s = min(_REQUEST_TIMEOUT_S, max(_SHORTEST_PROBE_S, deadline - began))
         answer = probe(site, network, run, timeout_s)
         if answer is None:
             return None
         if not is_alive():
-            return NotYet("all its services have ended", 0)
-        if time.monotonic() + answer.pause_s > deadline:
+            return "all its services have ended"
+        now = time.monotonic()
+        pause_s = min(max(now - began, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
+        if now + pause_s > deadline:
             return answer
-        time.sleep(answer.pause_s)
+        time.sleep(pause_s)
 
 
 def send_warm_up(site: ResolvedSite, network: Descriptor, requests: tuple[Warm, ...]) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from webserv_rt.command import run_status
 from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation, Workshop
-from webserv_rt.readiness import await_ready, send_warm_up
+from webserv_rt.readiness import await_ready, probe, send_warm_up
 from webserv_rt.reaper import Reaper
 from webserv_rt.template import Template
 
@@ -178,6 +178,17 @@ def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda:
             f"{incarnation.log_tail()}"
         )
     incarnation.is_ready = True
+
+
+def ask(incarnation: Incarnation) -> str | None:
+    """Probe the site once as its spec says; return what is wrong with the answer, or None."""
+    site = incarnation.template.site
+    return probe(
+        site,
+        incarnation.network,
+        lambda arguments, timeout_s: run_status(incarnation, arguments, timeout_s),
+        site.ready.timeout_s,
+    )
 
 
 def warm_up(incarnation: Incarnation) -> None:

@@ -15,7 +15,7 @@ grep -q '^mysql:' /etc/passwd || echo 'mysql:x:998:998:MariaDB:/nonexistent:/usr
 install -d -o mysql -g mysql -m 755 /run/mysqld
 install -d -o mysql -g mysql -m 700 /var/lib/mysql
 install -d -o www-data -g www-data -m 755 /run/php
-install -d -o www-data -g www-data -m 700 /var/cache/php-opcache /var/cache/guest-pages
+install -d -o www-data -g www-data -m 700 /var/cache/php-opcache
 chown -R www-data:www-data /var/lib/wordpress/wp-content/uploads
 
 # Debian's names carry PHP's version.
@@ -61,7 +61,6 @@ web=$!
 php "$here/visit.php"
 kill -QUIT "$php" "$web"
 wait "$php" "$web"
-rm -f /var/cache/guest-pages/*
 
 say "shutting the database down"
 mariadb wordpress >/dev/null <<'SQL'

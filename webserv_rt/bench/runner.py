@@ -16,6 +16,7 @@ from webserv_rt.bench.figures import Memory, Peer, Result, busy_cpu_ms, machine,
 from webserv_rt.errors import WebservError
 from webserv_rt.host import Host, StrategyName
 from webserv_rt.instance import Instance, Timing
+from webserv_rt.strategy import ask
 
 Kind = Literal["reset", "launch"]
 
@@ -105,11 +106,22 @@ def _rounds(
 
 
 def _round(host: Host, instance: Instance, kind: Kind, strategy: StrategyName) -> Timing:
+    began = time.perf_counter()
     if kind == "reset":
-        return instance.reset()
+        return _answered(instance, instance.reset(), began)
     with host.launch(instance.base_name, strategy=strategy) as launched:
         assert launched.timing is not None
-        return launched.timing
+        return _answered(launched, launched.timing, began)
+
+
+def _answered(instance: Instance, timing: Timing, began: float) -> Timing:
+    """Return the timing until the first correct answer: that of a spare came before it was frozen, so ask it now."""
+    if instance.strategy.name != "standby":
+        return timing
+    wrong = ask(instance.incarnation)
+    if wrong is not None:
+        raise WebservError(f"the spare of {instance.base_name} does not answer: {wrong}")
+    return Timing(timing.engine_ms, (time.perf_counter() - began) * 1000)
 
 
 def _memory(instance: Instance) -> Memory:

@@ -24,5 +24,3 @@ define('WP_HTTP_BLOCK_EXTERNAL', true);
 define('DISABLE_WP_CRON', true);
 define('AUTOMATIC_UPDATER_DISABLED', true);
 define('FS_METHOD', 'direct');
-
-define('WP_CACHE', true);  // wp-content/advanced-cache.php
