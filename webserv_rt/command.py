@@ -10,9 +10,10 @@ import os
 import selectors
 import signal
 import termios
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,7 +50,35 @@ class CommandTimeout(WebservError):
     """A command did not end in time and was killed."""
 
 
-def run(incarnation: Incarnation, program: Program, stdin: bytes, timeout_s: float | None) -> ExecResult:
+class CommandStopped(WebservError):
+    """A command was killed because nobody waits for it any more."""
+
+
+class Stop:
+    """Ends a command from another thread: it is killed with all that it started. To be closed when it has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._event = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
+    def set(self) -> None:
+        """End the command; nothing happens when it has ended."""
+        with self._lock, suppress(ValueError):
+            os.eventfd_write(self._event.fileno(), 1)
+
+    def fileno(self) -> int:
+        """Return what becomes readable when the command is to end."""
+        return self._event.fileno()
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        with self._lock:
+            self._event.close()
+
+
+def run(
+    incarnation: Incarnation, program: Program, stdin: bytes, timeout_s: float | None, stop: Stop | None = None
+) -> ExecResult:
     """Run a program to its end, feeding `stdin`; what it leaves running in the background goes on.
 
     Raises `CommandTimeout` after `timeout_s`: then it is killed with all that it started.
@@ -59,11 +88,12 @@ def run(incarnation: Incarnation, program: Program, stdin: bytes, timeout_s: flo
         (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
         stdio: list[Descriptor | None] = [in_read, out_write, err_write]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        process = held.enter_context(_started(incarnation, program, stdio, is_bounded=timeout_s is not None))
+        is_bounded = deadline is not None or stop is not None
+        process = held.enter_context(_started(incarnation, program, stdio, is_bounded=is_bounded))
         for inner in (in_read, out_write, err_write):
             inner.close()
         try:
-            stdout, stderr = _exchange(process, in_write, stdin, out_read, err_read, deadline)
+            stdout, stderr = _exchange(process, in_write, stdin, out_read, err_read, deadline, stop)
         except TimeoutError:
             raise CommandTimeout(
                 f"{program.arguments[0]} did not end within {timeout_s:g} s and was killed"
@@ -159,6 +189,7 @@ def _exchange(
     out_read: Descriptor,
     err_read: Descriptor,
     deadline: float | None,
+    stop: Stop | None,
 ) -> tuple[bytes, bytes]:
     """Feed standard input and collect both outputs until the process ends."""
     outputs: dict[int, bytearray] = {out_read.fileno(): bytearray(), err_read.fileno(): bytearray()}
@@ -168,6 +199,8 @@ def _exchange(
     with selectors.DefaultSelector() as selector:
         for fd in (*outputs, end):
             selector.register(fd, selectors.EVENT_READ)
+        if stop is not None:
+            selector.register(stop.fileno(), selectors.EVENT_READ)
         if remaining:
             os.set_blocking(in_write.fileno(), False)
             selector.register(in_write.fileno(), selectors.EVENT_WRITE)
@@ -180,6 +213,8 @@ def _exchange(
             for key, _ in selector.select(timeout_s):
                 if key.fd == end:
                     selector.unregister(end)
+                elif stop is not None and key.fd == stop.fileno():
+                    raise CommandStopped("a command was killed: nobody waits for it any more")
                 elif key.fd in outputs:
                     if not _read_some(key.fd, _PIPE_BYTES, outputs[key.fd]):
                         selector.unregister(key.fd)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from webserv_rt import command
 from webserv_rt.changes import Changes, find_changes
-from webserv_rt.command import ExecResult
+from webserv_rt.command import ExecResult, Stop
 from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel.gateway import Backend, PortListener
@@ -155,10 +155,12 @@ class Instance:
         environment: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         timeout_s: float | None = None,
+        stop: Stop | None = None,
     ) -> ExecResult:
         """Run a command inside, as `user` of the root filesystem; return its status and output.
 
-        Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then.
+        Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then. `stop` lets another
+        thread end it (aio does).
         """
         if isinstance(arguments, str):
             raise WebservError(
@@ -169,7 +171,7 @@ class Instance:
         with self._lock:
             incarnation = self._running()
         program = incarnation.template.program(tuple(arguments), user, directory, dict(environment or {}))
-        return command.run(incarnation, program, stdin, timeout_s)
+        return command.run(incarnation, program, stdin, timeout_s, stop)
 
     def logs(self, service: str | None = None, max_bytes: int = MAX_LOG_BYTES) -> str:
         """Return the end of one service's log, or of all (pid 1's own is `init`)."""
