@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.[ch]') native/build_ffi.py
 
 PACKAGES := python3-venv python3-dev gcc libc6-dev xfsprogs mmdebstrap
 TEST_PACKAGES := clang btrfs-progs podman mariadb-server-core postgresql qemu-system-x86 busybox-static \
-	rsync acl libcap2-bin zstd
+	acl git iproute2 libcap2-bin rsync
 
 # Tests of the C core and of what stands on it; the rest of the suite is Python alone.
 TESTS_OF_NATIVE := tests/bases tests/runtime $(addprefix tests/,test_cgroup.py test_clone.py test_doctor.py \
@@ -95,6 +95,8 @@ vm: $(VENV)/built $(VENV)/tools
 
 soak: $(VENV)/built $(VENV)/tools
 	$(BIN)/pytest tests/soak_*.py
+	$(call build,faults)
+	export WSRT_FAULT_STRIDE=1; $(call with_build,faults) $(PYTEST) tests/faults/test_owner_killed.py
 
 # Print the figures; the bases of the sites stay in the default pool for the next run.
 bench: $(VENV)/built $(VENV)/tools

@@ -23,25 +23,22 @@ from webserv_rt.storage.errors import BaseExists, ImportRefused, PoolFull
 
 # Ends itself before the STEP-th thing that the import does to the filesystem; prints how many there were.
 SCRIPT = """
-import os, signal, sys
+import itertools, os, signal, sys
 from pathlib import Path
 from webserv_rt.storage.importing import import_base
 
 source, bases, staging, how, step = sys.argv[1:]
-steps_left = int(step)
+steps = itertools.count(1)  # atomic: the import reads in several threads
 NAMES = "mkdir link symlink rename chmod chown utime remove setxattr truncate listdir getxattr listxattr"
 EVENTS = {"open", *("os." + name for name in NAMES.split())}
 
 def hook(event, arguments):
-    global steps_left
-    if event in EVENTS:
-        steps_left -= 1
-        if steps_left == 0:
-            os.kill(os.getpid(), getattr(signal, how))
+    if event in EVENTS and next(steps) == int(step):
+        os.kill(os.getpid(), getattr(signal, how))
 
 sys.addaudithook(hook)
 import_base(source, "b", bases=Path(bases), staging=Path(staging), site=b"x")
-print(int(step) - steps_left)
+print(next(steps) - 1)
 """
 
 
