@@ -23,6 +23,7 @@ from webserv_rt.kernel.descriptor import open_directory
 from webserv_rt.kernel.gateway import Gateway
 from webserv_rt.kernel.mount import takes_detached_layers
 from webserv_rt.kernel.process import open_init_program
+from webserv_rt.precedence import Precedence
 from webserv_rt.profile import load_profile
 from webserv_rt.reaper import Reaper
 from webserv_rt.resolved_site import resolve
@@ -95,7 +96,8 @@ class Host:
                 layers_by_path=not self._takes_detached_layers(),
                 has_project_quota=self.pool.status().has_project_quota,
             )
-            self.reaper = Reaper()
+            self.precedence = Precedence()
+            self.reaper = Reaper(self.precedence)
             opened.callback(self.reaper.close)
             self.gateway = opened.enter_context(Gateway())
             opened.callback(self._remove_all)
@@ -245,7 +247,7 @@ class Host:
             if name == "cold":
                 strategy = Cold(self.workshop, template)
             elif name == "standby":
-                strategy = Standby(self.workshop, template, self.reaper, self._n_spares)
+                strategy = Standby(self.workshop, template, self.reaper, self.precedence, self._n_spares)
             else:
                 raise WebservError(f"strategy {name!r}: use cold or standby")
             self._strategies[base.name, name] = strategy

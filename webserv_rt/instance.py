@@ -100,7 +100,7 @@ class Instance:
 
     def launch(self) -> Timing:
         """Start and wait until ready."""
-        with self._lock:
+        with self._lock, self.host.precedence.claimed():
             began = time.perf_counter()
             self.start()
             return self._finish(began)
@@ -111,7 +111,7 @@ class Instance:
         Works from any state but removed. When it fails, nothing of the instance runs any more and the error
         says why; reset may be called again.
         """
-        with self._lock:
+        with self._lock, self.host.precedence.claimed():
             self._require_not_removed()
             began = time.perf_counter()
             self._replace(began)

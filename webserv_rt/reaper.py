@@ -9,6 +9,7 @@ from typing import Final
 
 from webserv_rt.incarnation import Incarnation
 from webserv_rt.kernel.error import KernelError
+from webserv_rt.precedence import Precedence
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,8 @@ N_ATTEMPTS: Final = 3
 class Reaper:
     """A thread that disposes of incarnations one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, precedence: Precedence) -> None:
+        self._precedence = precedence
         self._queue: queue.SimpleQueue[Incarnation | None] = queue.SimpleQueue()
         self._pending = 0
         self._closed = False
@@ -29,6 +31,8 @@ class Reaper:
     def take(self, incarnation: Incarnation) -> None:
         """Kill the incarnation now and take it apart later; a kill that fails is tried again then."""
         try:
+            # The end of a large process is work of its own, which must not delay whoever comes next.
+            incarnation.give_way()
             incarnation.kill()
         except KernelError as error:
             log.warning("killing %s: %s", incarnation.name, error)
@@ -53,6 +57,7 @@ class Reaper:
 
     def _work(self) -> None:
         while (incarnation := self._queue.get()) is not None:
+            self._precedence.give_way()
             self._dispose_of(incarnation)
             with self._changed:
                 self._pending -= 1

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from webserv_rt.command import run_status
 from webserv_rt.errors import WebservError
 from webserv_rt.incarnation import Incarnation, Workshop
+from webserv_rt.precedence import Precedence
 from webserv_rt.readiness import await_ready, probe, send_warm_up
 from webserv_rt.reaper import Reaper
 from webserv_rt.template import Template
@@ -20,6 +21,8 @@ from webserv_rt.template import Template
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 1.0
+# The instance that a spare has just gone to answers its first requests before the next spare is started.
+QUIET_S: Final = 0.02
 
 
 class NotReady(WebservError):
@@ -62,10 +65,13 @@ class Standby:
 
     name = "standby"
 
-    def __init__(self, workshop: Workshop, template: Template, reaper: Reaper, n_spares: int) -> None:
+    def __init__(
+        self, workshop: Workshop, template: Template, reaper: Reaper, precedence: Precedence, n_spares: int
+    ) -> None:
         self.template = template
         self._cold = Cold(workshop, template)
         self._reaper = reaper
+        self._precedence = precedence
         self._spares: deque[Incarnation] = deque()
         self._changed = threading.Condition()
         self._n_spares = n_spares
@@ -110,6 +116,7 @@ class Standby:
 
     def _refill(self) -> None:
         while self._wait_for_room():
+            self._precedence.give_way(QUIET_S)
             try:
                 spare = self._make_spare()
             except (WebservError, OSError) as error:
@@ -160,10 +167,12 @@ class Standby:
 
 
 def make_ready(incarnation: Incarnation, is_wanted: Callable[[], bool] = lambda: True) -> None:
-    """Wait until the site answers as its spec says, as long as it is wanted.
+    """Wait until the site answers as its spec says, if it has not yet, as long as it is wanted.
 
     Raises `NotReady` with the ends of the logs.
     """
+    if incarnation.is_ready and incarnation.is_alive():
+        return
     site = incarnation.template.site
     answer = await_ready(
         site,
