@@ -73,7 +73,7 @@ def test_standby_redmine(figures: dict[str, Any], sites: Path) -> None:
 
 
 def standby_samples(pool: Path, site: str, path: str) -> tuple[Percentiles, Percentiles]:
-    """Return milliseconds from the reset's call to the first 200 of `path`, and of the same page asked again."""
+    """Return milliseconds from the reset's call to the first 200 of `path`, and of the page asked again."""
     resets, pages = [], []
     with Host(pool) as host, host.launch(site, strategy="standby") as instance:
         for _ in range(N_ROUNDS):

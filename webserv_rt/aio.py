@@ -2,8 +2,8 @@
 
 `async with aio.Host() as host: async with await host.launch("shop") as instance: await instance.reset()`
 
-Cancelling is safe: what a cancelled call was making is removed, a cancelled command is killed. A reset or stop
-under way is not broken off: it goes on to its end, and the next call on the instance waits for it.
+Cancelling is safe: what a cancelled call was making is removed, a cancelled command is killed. A reset or
+stop under way is not broken off: it goes on to its end, and the next call on the instance waits for it.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class CommandStopped(WebservError):
 
 
 class Stop:
-    """Ends a command from another thread: it is killed with all that it started. To be closed when it has ended."""
+    """Ends a command from another thread: kills it with all that it started. To be closed when it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,9 +77,13 @@ class Stop:
 
 
 def run(
-    incarnation: Incarnation, program: Program, stdin: bytes, timeout_s: float | None, stop: Stop | None = None
+    incarnation: Incarnation,
+    program: Program,
+    stdin: bytes,
+    timeout_s: float | None,
+    stop: Stop | None = None,
 ) -> ExecResult:
-    """Run a program to its end, feeding `stdin`; what it leaves running in the background goes on.
+    """Run a program to its end, feeding `stdin`; what it leaves in the background goes on.
 
     Raises `CommandTimeout` after `timeout_s`: then it is killed with all that it started.
     """

@@ -159,8 +159,8 @@ class Instance:
     ) -> ExecResult:
         """Run a command inside, as `user` of the root filesystem; return its status and output.
 
-        Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then. `stop` lets another
-        thread end it (aio does).
+        Raises `CommandTimeout` when it does not end within `timeout_s`; it is killed then. `stop` lets
+        another thread end it (aio does).
         """
         if isinstance(arguments, str):
             raise WebservError(

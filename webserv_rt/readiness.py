@@ -15,8 +15,8 @@ from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.resolved_site import ResolvedSite
 from webserv_rt.site import Ready, Warm
 
-# Between probes, as long as the last one took: a refused connection costs microseconds, an error page the site's own
-# processor time, which it needs to get ready.
+# Between probes, as long as the last one took: a refused connection costs microseconds, an error page the
+# site's own processor time, which it needs to get ready.
 _SHORTEST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0

@@ -184,7 +184,17 @@ def gnu_tar() -> Callable[..., bytes]:
 
     def archive(directory: Path, *options: str) -> bytes:
         kept = ["--format=posix", "--xattrs", "--xattrs-include=*"] if not options else []
-        command = ["tar", "--numeric-owner", "-C", directory, *kept, *options, "-cf", "-", "."]
+        command: list[str | Path] = [
+            "tar",
+            "--numeric-owner",
+            "-C",
+            directory,
+            *kept,
+            *options,
+            "-cf",
+            "-",
+            ".",
+        ]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
     return archive

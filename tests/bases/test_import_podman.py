@@ -26,7 +26,7 @@ def podman() -> Iterator[Podman]:
         pytest.skip("podman is not installed")
     pytest.importorskip("podman", reason="the Python package podman is not installed")
     directory = Path(tempfile.mkdtemp(prefix="podman-"))  # podman refuses long paths for its run root
-    command = [
+    command: list[str | Path] = [
         "podman",
         "--root",
         directory / "store",

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -138,7 +138,7 @@ def test_difference_names_what_changed(rich_tree: Path, tmp_path: Path, change: 
     assert _digest(rich_tree, tmp_path) != digest
 
 
-def _restore_times(root: Path, times: dict[str, tuple[int, str]]) -> None:
+def _restore_times(root: Path, times: Mapping[str, tuple[int, str]]) -> None:
     for path, (mtime_s, _) in times.items():
         if (root / path).is_symlink() or (root / path).exists():
             os.utime(root / path, (mtime_s, mtime_s), follow_symlinks=False)

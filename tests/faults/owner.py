@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -73,12 +74,12 @@ class Owner:
     def __init__(self, pool: Path, cgroup_parent: str) -> None:
         self._pool, self._cgroup_parent = pool, cgroup_parent
         self.host: Host
-        self.phases = {
+        self.phases: dict[str, Callable[[], object]] = {
             "open": self._open,
             "launch": self._launch,
-            "reset": lambda: self.instance.reset(),
+            "reset": self._reset,
             "exec": lambda: self.instance.exec(["/bin/busybox", "true"]),
-            "remove": lambda: self.instance.remove(),
+            "remove": self._remove,
             "spare": self._launch_with_spare,
             "close": lambda: self.host.close(),
         }
@@ -88,6 +89,14 @@ class Owner:
 
     def _launch(self) -> None:
         self.instance = self.host.launch(small_site.NAME)
+
+    def _reset(self) -> None:
+        self.instance.reset()
+        self.host.reaper.drain()
+
+    def _remove(self) -> None:
+        self.instance.remove()
+        self.host.reaper.drain()
 
     def _launch_with_spare(self) -> None:
         self.instance = self.host.launch(small_site.NAME, strategy="standby")

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import inspect
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import anyio
 import anyio.to_thread
@@ -183,13 +183,13 @@ async def test_task_cancelled_by_asyncio_itself_leaves_nothing_either(
     """asyncio's own cancel pays no heed to anyio's shields."""
     never_ready = new_base(NEVER_READY)
     for delay_s in (0.0, 0.002, 0.01, 0.02, 0.2):
-        making = {
+        ways: dict[str, Callable[[], Coroutine[None, None, aio.Instance | aio.World]]] = {
             "launch": lambda: async_host.launch("toolbox"),
             "launch of one that never gets ready": lambda: async_host.launch(never_ready),
             "world": lambda: async_host.world(["toolbox"]),
             "create": lambda: async_host.create("toolbox"),
-        }[what]()
-        task: asyncio.Task[aio.Instance | aio.World] = asyncio.create_task(making)  # type: ignore[arg-type]
+        }
+        task = asyncio.create_task(ways[what]())
         await asyncio.sleep(delay_s)
         if not task.cancel():
             await (await task).remove()

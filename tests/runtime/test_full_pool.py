@@ -53,7 +53,7 @@ def test_hog_fills_the_pool_harms_nobody_and_gives_the_room_back_when_it_is_rese
         free = small_host.pool.status().free_bytes
         fill(hog, path)
         assert get(other) == (200, "mine\n")
-        with pytest.raises(PoolFull, match="the pool is full: an instance needs 1.0 MiB"):
+        with pytest.raises(PoolFull, match=r"the pool is full: an instance needs 1\.0 MiB"):
             small_host.launch("toolbox")
         assert {instance.name for instance in small_host.instances()} == {hog.name, other.name}
         assert other.changes().modified == ("/srv/www/index.html",)

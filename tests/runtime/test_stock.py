@@ -75,7 +75,7 @@ def test_namespace_holds_loopback_alone_which_is_up() -> None:
     seen: list[list[str]] = []
 
     def look() -> None:
-        os.setns(namespace.fileno(), os.CLONE_NEWNET) if hasattr(os, "setns") else setns(namespace.fileno())
+        setns(namespace.fileno())
         with open("/proc/thread-self/net/dev") as file:
             seen.append([line.split(":")[0].strip() for line in file.readlines()[2:]])
 

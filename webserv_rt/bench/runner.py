@@ -115,7 +115,7 @@ def _round(host: Host, instance: Instance, kind: Kind, strategy: StrategyName) -
 
 
 def _answered(instance: Instance, timing: Timing, began: float) -> Timing:
-    """Return the timing until the first correct answer: that of a spare came before it was frozen, so ask it now."""
+    """Return the timing until the first correct answer: a spare's came before it was frozen, so ask now."""
     if instance.strategy.name != "standby":
         return timing
     wrong = ask(instance.incarnation)
