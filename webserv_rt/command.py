@@ -55,7 +55,7 @@ class CommandStopped(WebservError):
 
 
 class Stop:
-    """Ends a command from another thread: kills it with all that it started. To be closed when it has ended."""
+    """Ends a command from another thread: kills it with all it started. To be closed when it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
