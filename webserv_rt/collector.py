@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Final
 
 from webserv_rt.kernel.cgroup import CgroupHost
+from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.error import KernelError
+from webserv_rt.storage.owner import OwnerDirectory
 from webserv_rt.storage.pool import Pool
+
+_RECORD: Final = "cgroup"
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,14 @@ class Collected:
     n_processes: int
 
 
-def collect(pool: Pool, cgroups: CgroupHost, cgroup_parent: str) -> Collected:
+def record_cgroup(owner: OwnerDirectory, path: str) -> None:
+    """Note in its directory which cgroup an owner is about to make."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with Descriptor(os.open(_RECORD, flags, 0o600, dir_fd=owner.directory.fileno())) as record:
+        os.write(record.fileno(), path.encode())
+
+
+def collect(pool: Pool, cgroups: CgroupHost) -> Collected:
     """Remove every process, cgroup and directory of owners whose process is gone; nothing of live ones.
 
     Namespaces and mounts need no search: they are held by the processes alone.
@@ -28,10 +41,22 @@ def collect(pool: Pool, cgroups: CgroupHost, cgroup_parent: str) -> Collected:
     n_processes = 0
     with ExitStack() as taken:
         for owner in [taken.enter_context(owner) for owner in pool.dead_owners()]:
-            n_processes += end_cgroup(cgroups, f"{cgroup_parent}/{owner.id}")
+            if path := _recorded_cgroup(owner):
+                n_processes += end_cgroup(cgroups, path)
             owner.remove()
             names.append(owner.id)
     return Collected(tuple(names), n_processes)
+
+
+def _recorded_cgroup(owner: OwnerDirectory) -> str:
+    """Return the cgroup of an owner, "" when it was killed before it made one."""
+    try:
+        with Descriptor(
+            os.open(_RECORD, os.O_RDONLY | os.O_CLOEXEC, dir_fd=owner.directory.fileno())
+        ) as record:
+            return os.read(record.fileno(), 4096).decode()
+    except FileNotFoundError:
+        return ""
 
 
 def end_cgroup(cgroups: CgroupHost, path: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Literal
 
-from webserv_rt.collector import Collected, collect, end_cgroup
+from webserv_rt.collector import Collected, collect, end_cgroup, record_cgroup
 from webserv_rt.errors import WebservError
 from webserv_rt.id_ranges import IdRanges
 from webserv_rt.incarnation import Workshop
@@ -74,10 +74,11 @@ class Host:
         with ExitStack() as opened:
             self.pool = opened.enter_context(Pool.open(default_pool() if pool is None else Path(pool)))
             self.cgroups = opened.enter_context(CgroupHost())
-            self.collected: Collected = collect(self.pool, self.cgroups, cgroup_parent)
+            self.collected: Collected = collect(self.pool, self.cgroups)
             self.owner = self.pool.new_owner()
             self._cgroup_parent = f"{cgroup_parent}/{self.owner.id}"
             opened.callback(self._end_owner)
+            record_cgroup(self.owner, self._cgroup_parent)
             # Its weight is that of all instances together, against every single task of a hierarchy's root.
             for group in (self.cgroups.create(self._cgroup_parent), self.cgroups.group(cgroup_parent)):
                 group.limit(Limits(cpu_weight=ALL_INSTANCES_CPU_WEIGHT))

@@ -124,16 +124,16 @@ def test_next_owner_removes_all_that_a_killed_one_left(
     scope = leftovers.Scope((pool.path,))
     owner = OwnerProcess(pool.path)
     with CgroupHost() as cgroups:
-        collect(pool, cgroups, CGROUP)
+        collect(pool, cgroups)
         before = leftovers.take(scope)
         n_steps = owner.run(phase, kind, step=0)
         assert n_steps, f"{phase} has no {kind} steps"
-        collect(pool, cgroups, CGROUP)  # what it leaves at its own end
+        collect(pool, cgroups)  # what it leaves at its own end
         n_killed = 0
         for step in steps_to_try(n_steps):
             circumstances = f"{phase}: killed at {kind} step {step} of {n_steps}"
             n_killed += owner.run(phase, kind, step) is None
-            collect(pool, cgroups, CGROUP)
+            collect(pool, cgroups)
             leftovers.require_none(scope, before, circumstances)
             require_gone(owner, circumstances)
             require_alive(bystander)

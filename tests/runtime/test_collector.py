@@ -17,7 +17,7 @@ import leftovers
 import pytest
 from toolbox import PAGE, get
 
-from webserv_rt.host import CGROUP_PARENT, Host
+from webserv_rt.host import Host
 from webserv_rt.storage.pool import Pool
 
 # Does everything an owner can do, over and over, in several threads, and never cleans up of its own accord.
@@ -170,7 +170,8 @@ def test_collectors_at_work_at_once_do_not_disturb_each_other(
 def test_gc_command_removes_what_killed_owners_left_and_says_so(
     pool: Pool, toolbox: str, cgroup_parent: str, toolbox_root: Path
 ) -> None:
-    with owner(pool, CGROUP_PARENT, toolbox_root, "1") as process:
+    """Wherever their control groups are."""
+    with owner(pool, cgroup_parent, toolbox_root, "1") as process:
         pid = first_pid(process)
     program = Path(sys.executable).with_name("webserv-rt")
     command = [program, "gc", "--pool", str(pool.path), "--json"]

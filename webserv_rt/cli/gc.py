@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from webserv_rt.cli.app import JsonOption, PoolOption, app, out, print_json
 from webserv_rt.collector import collect
-from webserv_rt.host import CGROUP_PARENT
 from webserv_rt.kernel.cgroup import CgroupHost
 from webserv_rt.storage.pool import Pool
 
@@ -13,7 +12,7 @@ from webserv_rt.storage.pool import Pool
 def gc(pool: PoolOption, as_json: JsonOption = False) -> None:
     """Remove what processes that were killed left behind; what belongs to live ones is not touched."""
     with Pool.open(pool) as opened, CgroupHost() as cgroups:
-        collected = collect(opened, cgroups, CGROUP_PARENT)
+        collected = collect(opened, cgroups)
     if as_json:
         print_json({"owners": collected.owners, "processes": collected.n_processes})
     elif collected.owners:
