@@ -34,8 +34,6 @@ OWNER: Final = Path(__file__).with_name("owner.py")
 STRIDE: Final = int(os.environ.get("WSRT_FAULT_STRIDE", "0"))
 STEPS_PER_PHASE: Final = 16
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class OwnerProcess:
     """Runs owner.py, and finds processes that come from it wherever they are."""
@@ -48,7 +46,8 @@ class OwnerProcess:
     def run(self, phase: str, kind: str, step: int) -> int | None:
         """Kill it at STEP; returns None when it was, and how many steps there are when it ended by itself."""
         arguments = [str(self._pool), CGROUP, phase, kind, str(step)]
-        environment = {**os.environ, "WSRT_TEST_MARK": self._mark}
+        search_path = [str(OWNER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "WSRT_TEST_MARK": self._mark, "PYTHONPATH": ":".join(search_path)}
         command = [sys.executable, str(OWNER), *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
             self.pid = process.pid
@@ -99,6 +98,7 @@ def steps_to_try(n_steps: int) -> range:
     return range(1, n_steps + 1, STRIDE or max(1, n_steps // STEPS_PER_PHASE))
 
 
+@pytest.mark.timeout(3600 if STRIDE else 300)
 @pytest.mark.parametrize(
     ("phase", "kind"),
     [
@@ -137,8 +137,8 @@ def test_next_owner_removes_all_that_a_killed_one_left(
             leftovers.require_none(scope, before, circumstances)
             require_gone(owner, circumstances)
             require_alive(bystander)
-        # Threads beside the phase make some steps too, so their number is not always quite the same.
-        assert n_killed >= len(steps_to_try(n_steps)) * 0.8, f"it was killed {n_killed} times only"
+        # Waiting takes more or fewer steps, and threads beside the phase make some: their number is not fixed.
+        assert n_killed >= len(steps_to_try(n_steps)) / 2, f"it was killed {n_killed} times only"
 
 
 def require_gone(owner: OwnerProcess, circumstances: str) -> None:

@@ -19,6 +19,7 @@ from leftovers import CGROUP, Scope
 from webserv_rt.host import Host
 from webserv_rt.instance import Instance
 from webserv_rt.storage.pool import Pool
+from webserv_rt.world import World
 
 WAYS = pytest.mark.parametrize(
     ("place", "action", "code"),
@@ -188,6 +189,21 @@ def test_reset_by_a_spare(scope: Scope, stage: Stage, code: int) -> None:
         scope=scope,
         prepare=stage.open_with_standby,
         clean_up=stage.check_and_close,
+        code=code,
+    )
+
+
+@pytest.mark.parametrize("code", [0, errno.EINTR])
+def test_launch_of_a_world_leaves_nothing_of_one_that_fails(scope: Scope, stage: Stage, code: int) -> None:
+    def check(world: World) -> None:
+        assert [instance.state for instance in world.values()] == ["ready"]
+
+    sweep(
+        lambda: stage.host.world([small_site.NAME]),
+        scope=scope,
+        prepare=stage.open,
+        undo=check,
+        clean_up=stage.close,
         code=code,
     )
 
