@@ -97,8 +97,11 @@ vm: $(VENV)/built $(VENV)/tools
 	apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
 	$(BIN)/python tests/vm/run.py --cgroup v2 tests/test_cgroup.py
 
+# The long forms: a thousand resets, each proven pristine; owners killed hundreds of times, and at every single step.
 soak: $(VENV)/built $(VENV)/tools
-	$(BIN)/pytest tests/soak_*.py
+	WSRT_SOAK_ROUNDS=300 $(BIN)/pytest --timeout=0 tests/soak_*.py tests/runtime/test_pristine.py tests/runtime/test_collector.py
+	$(call build,faults)
+	$(call with_build,faults) WSRT_FAULT_STRIDE=1 $(BIN)/pytest --timeout=0 tests/faults/test_owner_killed.py
 	$(call build,faults)
 	export WSRT_FAULT_STRIDE=1; $(call with_build,faults) $(PYTEST) tests/faults/test_owner_killed.py
 
