@@ -6,6 +6,7 @@
  * PostgreSQL and libuv do), and clone3, whose flags a filter cannot see (glibc falls back to clone). */
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
@@ -53,7 +54,7 @@ static const struct sock_filter FILTER[] = {
     REFUSE(add_key), REFUSE(request_key), REFUSE(keyctl),
     REFUSE(kexec_load), REFUSE(kexec_file_load), REFUSE(reboot),
     REFUSE(init_module), REFUSE(finit_module), REFUSE(delete_module),
-    REFUSE(swapon), REFUSE(swapoff), REFUSE(acct), REFUSE(quotactl), REFUSE(syslog), REFUSE(vhangup),
+    REFUSE(swapon), REFUSE(swapoff), REFUSE(acct), REFUSE(quotactl), REFUSE(quotactl_fd), REFUSE(syslog), REFUSE(vhangup),
     REFUSE(settimeofday), REFUSE(clock_settime), REFUSE(clock_adjtime), REFUSE(adjtimex),
     REFUSE(process_vm_readv), REFUSE(process_vm_writev), REFUSE(kcmp), REFUSE(pidfd_getfd),
 #ifdef __x86_64__
@@ -68,14 +69,20 @@ static const struct sock_filter FILTER[] = {
     LOAD(args[0]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (unsigned)NEW_NAMESPACES, 0, 1),
     ANSWER(EPERM), ALLOW,
 
-    /* Not every address family knows network namespaces: vsock would reach the hypervisor. */
-    UNLESS(socket, 7),
+    /* Not every address family knows network namespaces: vsock would reach the hypervisor. Nor does all of netlink:
+     * the events of the host's devices are told to every network namespace that belongs to the host's user namespace. */
+    UNLESS(socket, 11),
     LOAD(args[0]),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 4, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 3, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 2, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 8, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 7, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 6, 0),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0),
-    ANSWER(EAFNOSUPPORT), ALLOW,
+    ANSWER(EAFNOSUPPORT),
+    LOAD(args[2]),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NETLINK_ROUTE, 2, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NETLINK_SOCK_DIAG, 1, 0),
+    ANSWER(EPROTONOSUPPORT),
+    ALLOW,
 
     /* Typing into the terminal of whoever ran `exec`. */
     UNLESS(ioctl, 5),

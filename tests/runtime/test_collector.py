@@ -174,7 +174,7 @@ def test_gc_command_removes_what_killed_owners_left_and_says_so(
     with owner(pool, cgroup_parent, toolbox_root, "1") as process:
         pid = first_pid(process)
     program = Path(sys.executable).with_name("webserv-rt")
-    command = [program, "gc", "--pool", str(pool.path), "--json"]
+    command = [str(program), "gc", "--pool", str(pool.path), "--json"]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert len(result["owners"]) == 1
     assert not is_alive(pid)

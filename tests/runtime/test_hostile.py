@@ -89,6 +89,7 @@ call("delete_module", 176, P(b"xfs"), 0)
 call("swapon", 167, P(b"/tmp/m"), 0)
 call("acct", 163, P(b"/tmp/m"))
 call("quotactl", 179, 0x800007 << 8, P(b"/"), 0, P(bytes(64)))
+call("quotactl_fd", 443, os.open("/", os.O_RDONLY), 0x800007 << 8, 0, P(bytes(64)))
 call("syslog", 103, 3, P(bytes(64)), 64)
 call("settimeofday", 164, P(struct.pack("2q", 0, 0)), NULL)
 call("clock_settime", 227, 0, P(struct.pack("2q", 0, 0)))
@@ -117,6 +118,10 @@ for name, family, kind, protocol in [
     ("nfc", 39, socket.SOCK_SEQPACKET, 1), ("qrtr", 42, socket.SOCK_DGRAM, 0), ("smc", 43, socket.SOCK_STREAM, 0),
 ]:
     attempt(f"{name} socket", lambda: socket.socket(family, kind, protocol).close())
+for protocol in (2, 9, 10, 11, 12, 15, 16, 18, 20, 21):
+    attempt(f"netlink {protocol}", lambda: socket.socket(16, socket.SOCK_RAW, protocol).close())
+socket.socket(16, socket.SOCK_RAW, 0).close()
+socket.socket(16, socket.SOCK_RAW, 4).close()
 plain = socket.socket()
 attempt("mark packets", lambda: plain.setsockopt(socket.SOL_SOCKET, 36, 7))
 netlink = socket.socket(16, socket.SOCK_RAW, 0)
@@ -140,7 +145,7 @@ def type_into_terminal():
 attempt("type into a terminal", type_into_terminal)
 print(json.dumps(results))
 """
-REFUSED: Final = {"EPERM", "ENOSYS", "EACCES", "EAFNOSUPPORT", "EROFS"}
+REFUSED: Final = {"EPERM", "ENOSYS", "EACCES", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EROFS"}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the system call numbers are those of x86-64")
@@ -481,6 +486,29 @@ def test_nothing_outside_can_be_connected_to(instance: Instance) -> None:
         with pytest.raises(TimeoutError):
             datagrams.recv(16)
     assert sh(instance, "cat /proc/net/route /proc/net/dev | grep -v -e Iface -e lo: -e '|'; true") == ""
+
+
+EVENTS: Final = """
+import socket
+listener = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+listener.bind((0, 1))
+listener.settimeout(1.5)
+open("/tmp/up", "w").close()
+print(listener.recv(4096))
+"""
+
+
+def test_events_of_the_hosts_devices_are_not_heard(instance: Instance) -> None:
+    """The kernel tells them to every network namespace that the host's user namespace owns, as these are."""
+    results: list[bytes] = []
+    listening = threading.Thread(target=lambda: results.append(python(instance, EVENTS).stdout))
+    listening.start()
+    deadline = time.monotonic() + 1
+    while not (instance.root / "tmp/up").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    Path("/sys/class/mem/null/uevent").write_text("change")
+    listening.join()
+    assert results == [b""]
 
 
 def test_instances_do_not_reach_each_other(host: Host, instance: Instance) -> None:
