@@ -138,11 +138,13 @@ static int await_report(int fd, struct wsrt_error *err)
     return wsrt_fail_with(err, report.code, report.step, "%s", report.object);
 }
 
-static void end_and_reap(pid_t pid, int signal_number)
+/* By descriptor: another thread may have reaped it, as it does with every child, and its pid be somebody else's. */
+static void end_and_reap(int pidfd, int signal_number)
 {
+    siginfo_t end;
     int code = errno;
-    kill(pid, signal_number);
-    while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+    (syscall)(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0); /* in parentheses: see faults.h */
+    while (waitid(P_PIDFD, (id_t)pidfd, &end, WEXITED | __WALL) < 0 && errno == EINTR)
         ;
     errno = code;
 }
@@ -162,10 +164,11 @@ int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struc
     close(steal_fd(&child_end));
     if (send_plan(host_end, request, err) < 0 || await_report(host_end, err) < 0) {
         /* One that may have forked already is told to end its child first. */
-        end_and_reap(pid, request->flags & WSRT_SPAWN_NEW_INSTANCE ? SIGKILL : SIGTERM);
+        end_and_reap(pidfd, request->flags & WSRT_SPAWN_NEW_INSTANCE ? SIGKILL : SIGTERM);
         return -1;
     }
     out->pid = pid;
     out->pidfd = steal_fd(&pidfd);
+    out->control_fd = request->flags & WSRT_SPAWN_NEW_INSTANCE ? -1 : steal_fd(&host_end);
     return 0;
 }

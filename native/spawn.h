@@ -21,10 +21,12 @@ struct wsrt_spawn {
 struct wsrt_process {
     int pid;
     int pidfd;
+    int control_fd; /* -1 for a new instance; where one that forked sends the exit status (an int) as it ends */
 };
 
 /* Start the program and wait until it has carried out the privileged part of its plan: what fails there is
- * this call's error, and the process is gone. The child raises no SIGCHLD; wait for it by pidfd with __WALL. */
+ * this call's error, and the process is gone. Executing a program makes of any child one that raises SIGCHLD: the
+ * embedding program may reap it before whoever waits for it by pidfd. */
 int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struct wsrt_error *err);
 
 #endif

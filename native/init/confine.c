@@ -40,9 +40,6 @@ int confine(int userns_fd, uint64_t kept_capabilities, struct wsrt_error *err)
         return wsrt_fail(err, "become root of the user namespace", "id 0");
     if (drop_capabilities(kept_capabilities, err) < 0)
         return -1;
-    /* The change of user made /proc/1 belong to the host's root: root inside could not read its own pid 1. */
-    if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
-        return wsrt_fail(err, "set dumpable", "pid 1");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return wsrt_fail(err, "set no_new_privs", "pid 1");
     return confine_system_calls(err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -91,6 +92,10 @@ static int start_serving(struct run *run, struct wsrt_error *err)
         return wsrt_fail(err, "connect standard streams", "pid 1");
     close(null_fd);
     close_handed_over(run);
+    /* The change of user made /proc/1 belong to the host's root: root inside could not read its own pid 1. Not sooner:
+     * who may read it may also trace it, and use the descriptors that it still has. */
+    if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+        return wsrt_fail(err, "set dumpable", "pid 1");
     report(&(struct wsrt_error){0});
     exit(serve(run->services, run->n_services, (int)run->step.numbers[0]));
 }
@@ -111,11 +116,16 @@ static int execute(struct run *run, struct wsrt_error *err)
 static void __attribute__((noreturn)) stand_by(pid_t child, const sigset_t *handled)
 {
     int status;
-    close_range(0, ~0U, 0);
+    close_range(0, CONTROL_FD - 1, 0);
+    close_range(CONTROL_FD + 1, ~0U, 0);
     for (;;) {
         pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child)
-            _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+        if (ended == child) {
+            status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            /* Whoever waits for us may find that another part of the embedding program has done so already. */
+            (void)!send(CONTROL_FD, &status, sizeof status, MSG_NOSIGNAL);
+            _exit(status);
+        }
         if (ended < 0 && errno != EINTR)
             _exit(127);
         if (sigwaitinfo(handled, NULL) == SIGTERM)
@@ -195,17 +205,36 @@ static int carry_out(struct run *run, struct wsrt_error *err)
     }
 }
 
+/* What the embedding program leaves to its children is not for an instance: a terminal that controls its session;
+ * signals that it ignores, the end of children among them; standard streams that it has closed, whose numbers would go
+ * to what the plan brings. */
+static int leave_embedder(struct wsrt_error *err)
+{
+    sigset_t none;
+    int fd;
+    if (setsid() < 0)
+        return wsrt_fail(err, "start session", "wsrt-init");
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return wsrt_fail(err, "open", "/dev/null");
+    close(fd);
+    return 0;
+}
+
 int main(void)
 {
     static struct run run;
     struct wsrt_error err = {0};
-    sigset_t none;
     int more;
 
     fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (plan_receive(CONTROL_FD, &run.plan, &err) == 0)
+    if (leave_embedder(&err) == 0 && plan_receive(CONTROL_FD, &run.plan, &err) == 0)
         while ((more = plan_next(&run.plan, &run.step, &err)) > 0)
             if (carry_out(&run, &err) < 0)
                 break;

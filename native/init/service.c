@@ -76,21 +76,14 @@ static int connect_stdio(const struct service *service)
     return close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 
-static void reset_signals(void)
-{
-    sigset_t none;
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 void service_become(const struct service *service)
 {
     const char *step = "connect standard streams";
+    sigset_t none;
     if (connect_stdio(service) < 0)
         goto failed;
-    reset_signals();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022);
     step = "set groups";
     if (setgroups((size_t)service->n_groups, service->groups) < 0)

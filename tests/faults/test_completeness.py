@@ -11,7 +11,7 @@ NATIVE: Final = Path(__file__).resolve().parents[2] / "native"
 
 # What cannot fail, or not in a way that code could answer (faults.h says so), or computes only.
 LEFT_ALONE: Final = {
-    *["_exit", "abort", "close", "closedir", "exit", "fclose", "free", "kill", "waitpid"],
+    *["_exit", "abort", "close", "closedir", "exit", "fclose", "free", "kill", "waitid", "waitpid"],
     *["pthread_attr_destroy", "pthread_attr_setstacksize", "pthread_join", "pthread_sigmask"],
     *[f"pthread_cond_{name}" for name in ("broadcast", "destroy", "init", "signal", "wait")],
     *[f"pthread_mutex_{name}" for name in ("destroy", "init", "lock", "unlock")],

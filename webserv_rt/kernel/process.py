@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +16,10 @@ from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.error import KernelError, check, new_error
 from webserv_rt.kernel.plan import Plan
 
-# The children raise no SIGCHLD, so that an embedding program's waitpid(-1) never meets them; Linux's __WALL
-# waits for them all the same.
-_WAIT_ALL: Final = 0x40000000
+# What `wait` returns when the embedding program reaped the process first and the status is lost.
+UNKNOWN_STATUS: Final = 255
+
+_STATUS: Final = struct.Struct("i")
 
 INIT_PROGRAM: Final = Path(__file__).resolve().parent.parent / "_init" / "wsrt-init"
 
@@ -25,9 +27,10 @@ INIT_PROGRAM: Final = Path(__file__).resolve().parent.parent / "_init" / "wsrt-i
 class Process:
     """A child of this process, held by its pidfd."""
 
-    def __init__(self, pid: int, pidfd: Descriptor) -> None:
+    def __init__(self, pid: int, pidfd: Descriptor, control: Descriptor | None) -> None:
         self.pid = pid
         self.pidfd = pidfd
+        self._control = control
         self._status: int | None = None
         self._reaping = threading.Lock()
 
@@ -37,7 +40,10 @@ class Process:
             signal.pidfd_send_signal(self.pidfd.fileno(), signal_number)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for the end and reap; return the exit status (128 + signal), or None after `timeout_s`."""
+        """Wait for the end and reap; return the exit status (128 + signal), or None after `timeout_s`.
+
+        Where the embedding program reaps every child, or ignores SIGCHLD, pid 1's is `UNKNOWN_STATUS`.
+        """
         if self._status is None and self._ended_within(timeout_s):
             with self._reaping:
                 if self._status is None:
@@ -45,9 +51,16 @@ class Process:
         return self._status
 
     def _reap(self) -> int:
-        result = os.waitid(os.P_PIDFD, self.pidfd.fileno(), os.WEXITED | _WAIT_ALL)
+        try:
+            result = os.waitid(os.P_PIDFD, self.pidfd.fileno(), os.WEXITED)
+        except ChildProcessError:
+            return self._reported_status()
         assert result is not None
         return result.si_status if result.si_code == os.CLD_EXITED else 128 + result.si_status
+
+    def _reported_status(self) -> int:
+        report = b"" if self._control is None else os.read(self._control.fileno(), _STATUS.size)
+        return int(_STATUS.unpack(report)[0]) if len(report) == _STATUS.size else UNKNOWN_STATUS
 
     def _ended_within(self, timeout_s: float | None) -> bool:
         poll = select.poll()
@@ -55,8 +68,10 @@ class Process:
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def close(self) -> None:
-        """Let go of the pidfd (after `wait`)."""
+        """Let go of the descriptors (after `wait`)."""
         self.pidfd.close()
+        if self._control is not None:
+            self._control.close()
 
 
 def open_init_program() -> Descriptor:
@@ -92,4 +107,5 @@ def spawn(program: Descriptor, plan: Plan, *, new_instance: bool, cgroup: Descri
     result = ffi.new("struct wsrt_process *")
     error = new_error()
     check(lib.wsrt_spawn(request, result, error), error)
-    return Process(result.pid, Descriptor(result.pidfd))
+    control = None if result.control_fd < 0 else Descriptor(result.control_fd)
+    return Process(result.pid, Descriptor(result.pidfd), control)
