@@ -137,7 +137,7 @@ def test_next_owner_removes_all_that_a_killed_one_left(
             leftovers.require_none(scope, before, circumstances)
             require_gone(owner, circumstances)
             require_alive(bystander)
-        # Waiting takes more or fewer steps, and threads beside the phase make some: their number is not fixed.
+        # Waiting takes more or fewer steps, and threads beside the phase make some: the number varies.
         assert n_killed >= len(steps_to_try(n_steps)) / 2, f"it was killed {n_killed} times only"
 
 
