@@ -21,8 +21,8 @@ from webserv_rt.storage.difference import diff
 from webserv_rt.storage.entry import Entry
 from webserv_rt.storage.scan import scan_tree
 
-# `make soak` sets it; enough to have every instance reset a few times is enough for a change to land.
-N_ROUNDS = int(os.environ.get("WSRT_SOAK_ROUNDS", "30"))
+# Three resets each. `make soak` sets it.
+N_ROUNDS = int(os.environ.get("WSRT_SOAK_ROUNDS", "70"))
 
 KERNEL_MADE = ("proc", "sys", "dev", "usr")
 
