@@ -29,7 +29,9 @@ int wsrt_mount_clone(int dir_fd, const char *path, int userns_fd, int flags, str
 {
     unsigned tree_flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
     unsigned attribute_flags = AT_EMPTY_PATH;
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOATIME, .attr_clr = MOUNT_ATTR__ATIME};
+    /* Private, or what the host mounts below PATH later would appear inside too, and writable. */
+    struct mount_attr attributes = {
+        .attr_set = MOUNT_ATTR_NOATIME, .attr_clr = MOUNT_ATTR__ATIME, .propagation = MS_PRIVATE};
 
     if (flags & WSRT_MOUNT_RECURSIVE) {
         tree_flags |= AT_RECURSIVE;

@@ -5,6 +5,7 @@
  * "Not there" (ENOSYS) is answered where programs fall back by themselves: io_uring and native AIO (MariaDB,
  * PostgreSQL and libuv do), and clone3, whose flags a filter cannot see (glibc falls back to clone). */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
@@ -17,6 +18,10 @@
 
 #include "../arch.h"
 #include "confine.h"
+
+#ifndef SYS_open_tree_attr
+#define SYS_open_tree_attr 467 /* from Linux 6.15 */
+#endif
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define ANSWER(code) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ((code) & SECCOMP_RET_DATA))
@@ -49,7 +54,7 @@ static const struct sock_filter FILTER[] = {
     ABSENT(clone3),
     REFUSE(mount), REFUSE(umount2), REFUSE(pivot_root), REFUSE(setns),
     REFUSE(open_tree), REFUSE(move_mount), REFUSE(fsopen), REFUSE(fsconfig), REFUSE(fsmount), REFUSE(fspick),
-    REFUSE(mount_setattr),
+    REFUSE(mount_setattr), REFUSE(open_tree_attr),
     REFUSE(bpf), REFUSE(perf_event_open), REFUSE(userfaultfd), REFUSE(open_by_handle_at),
     REFUSE(add_key), REFUSE(request_key), REFUSE(keyctl),
     REFUSE(kexec_load), REFUSE(kexec_file_load), REFUSE(reboot),
@@ -83,6 +88,18 @@ static const struct sock_filter FILTER[] = {
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NETLINK_SOCK_DIAG, 1, 0),
     ANSWER(EPROTONOSUPPORT),
     ALLOW,
+
+    /* A pair of another kind is no way out, but has the host load the module that knows it. */
+    UNLESS(socketpair, 4),
+    LOAD(args[0]),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0),
+    ANSWER(EAFNOSUPPORT), ALLOW,
+
+    /* A lease on a log or a row of data lets whoever opens the file on the host wait for 45 s. */
+    UNLESS(fcntl, 4),
+    LOAD(args[1]),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETLEASE, 0, 1),
+    ANSWER(EINVAL), ALLOW,
 
     /* Typing into the terminal of whoever ran `exec`. */
     UNLESS(ioctl, 5),

@@ -1,0 +1,90 @@
+"""What a hostile instance could make its host wait for, run out of, or let it see."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import toolbox as box
+from conftest import NewBase
+from toolbox import python, sh
+
+from webserv_rt.host import Host
+from webserv_rt.instance import Instance
+
+LEASES: Final = """
+import errno, fcntl, json, os
+answers = []
+for path in ("/var/lib/store/rows", "/opt/other", "/dev/stdout"):
+    for kind, flags in ((fcntl.F_WRLCK, os.O_RDWR), (fcntl.F_RDLCK, os.O_RDONLY)):
+        fd = os.open(path, flags)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, kind)
+            answers.append("leased")
+        except OSError as error:
+            answers.append(errno.errorcode[error.errno])
+print(json.dumps(answers))
+"""
+
+
+def test_leases_that_would_let_the_host_wait_are_refused(instance: Instance) -> None:
+    assert json.loads(python(instance, LEASES).stdout) == ["EINVAL"] * 6
+
+
+def test_log_leased_by_its_service_can_be_read_at_once(host: Host, new_base: NewBase) -> None:
+    lease = "import fcntl; fcntl.fcntl(1, fcntl.F_SETLEASE, fcntl.F_WRLCK)"
+    command = ["/bin/sh", "-c", f"/usr/bin/python3 -ISsc '{lease}'; exec /bin/httpd -f -p 80 -h /srv/www"]
+    base = new_base(box.SITE.replace(box.WEB, json.dumps(command)))
+    with host.launch(base) as instance:
+        began = time.monotonic()
+        assert "Invalid argument" in instance.logs("web")
+        assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def shared_mount(tmp_path: Path) -> Iterator[Path]:
+    """A mount that tells its copies of what is mounted in it, as all of a systemd host's do."""
+    target = tmp_path / "shared"
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "shared", str(target)], check=True)
+    subprocess.run(["mount", "--make-shared", str(target)], check=True)
+    yield target
+    subprocess.run(["umount", "--recursive", "--lazy", str(target)], check=True)
+
+
+def test_what_the_host_mounts_later_does_not_appear_inside(
+    host: Host, new_base: NewBase, shared_mount: Path
+) -> None:
+    later = shared_mount / "later"
+    later.mkdir()
+    base = new_base(box.SITE + f'\n[[mounts]]\nsource = "{shared_mount}"\ntarget = "/shared"\n')
+    with host.launch(base) as instance:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777", "later", str(later)], check=True)
+        (later / "secret").write_text("of the host")
+        assert sh(instance, "ls -A /shared/later") == ""
+        subprocess.run(["umount", str(later)], check=True)
+
+
+PAIRS: Final = """
+import errno, json, socket
+answers = {}
+for family in range(1, 46):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        try:
+            socket.socketpair(family, kind)
+            answers[family] = "made"
+        except OSError as error:
+            answers[family] = errno.errorcode[error.errno]
+print(json.dumps(answers))
+"""
+
+
+def test_socket_pairs_are_of_unix_alone(instance: Instance) -> None:
+    answers = json.loads(python(instance, PAIRS).stdout)
+    assert answers.pop("1") == "made"
+    assert set(answers.values()) == {"EAFNOSUPPORT"}
