@@ -273,6 +273,41 @@ def test_killing_everything_ends_only_the_instance_itself(host: Host, instance: 
     assert get(instance) == (200, box.PAGE)
 
 
+TRACER: Final = r"""
+import ctypes, errno, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+def attach(pid):
+    ctypes.set_errno(0)
+    return "attached" if libc.ptrace(16, pid, 0, 0) == 0 else errno.errorcode[ctypes.get_errno()]
+print(*[pid for pid in range(2, 40000) if not os.path.exists(f"/proc/{pid}") and attach(pid) not in ("ESRCH", "EPERM")])
+print(attach(1), flush=True)
+open("/tmp/up", "w").close()
+time.sleep(1000)
+"""
+
+
+def test_tracing_reaches_nothing_outside_and_does_not_keep_an_instance_from_its_end(
+    instance: Instance,
+) -> None:
+    results: list[bytes] = []
+    tracing = threading.Thread(target=lambda: results.append(python(instance, TRACER).stdout))
+    tracing.start()
+    deadline = time.monotonic() + 30
+    while not (instance.root / "tmp/up").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with suppress(WebservError):
+        instance.exec(["/bin/true"], timeout_s=2)
+    began = time.monotonic()
+    instance.reset()
+    instance.host.reaper.drain()
+    assert time.monotonic() - began < 5
+    tracing.join(10)
+    assert not tracing.is_alive()
+    assert results[0].splitlines()[0] == b""
+    assert get(instance) == (200, box.PAGE)
+
+
 # Files
 
 
@@ -355,6 +390,51 @@ def test_commands_and_services_have_three_descriptors_and_no_directory_or_socket
             else:
                 assert target == "/dev/null" or target.endswith(".log"), target
     assert sh(instance, "for fd in /proc/1/fd/*; do test -d $fd && echo $fd; done; true") == ""
+
+
+WATCHER: Final = r"""
+import os, sys
+secret = sys.argv[1]
+open("/tmp/up", "w").close()
+found = set()
+while not os.path.exists("/tmp/over"):
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or int(pid) == os.getpid():
+            continue
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for fd in descriptors:
+            link = f"/proc/{pid}/fd/{fd}"
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target == "/dev/null" or target.startswith(("pipe:", "/tmp", "/proc")) or target.endswith(".log"):
+                continue
+            found.add(target.split("[")[0])
+            if os.path.exists(link + "/.." * 20 + secret):
+                found.add("ESCAPE by " + target)
+print("\n".join(sorted(found)))
+"""
+
+
+def test_commands_hold_nothing_of_the_host_while_they_start(instance: Instance, secret: Path) -> None:
+    """Once it has the ids of the instance, root in there can look at the descriptors of what is being started."""
+    seen: list[bytes] = []
+    watching = threading.Thread(target=lambda: seen.append(python(instance, WATCHER, str(secret)).stdout))
+    watching.start()
+    while not (instance.root / "tmp/up").exists():
+        time.sleep(0.01)
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        instance.exec(["/bin/true"])
+        instance.exec(["/bin/true"], timeout_s=5, user="visitor")
+    sh(instance, "touch /tmp/over")
+    watching.join()
+    found = set(seen[0].decode().split("\n")) - {"", "socket:"}
+    assert found == set()
 
 
 def test_logs_of_the_other_services_cannot_be_written(host: Host, new_base: NewBase) -> None:
