@@ -201,6 +201,8 @@ def _exchange(
     remaining = memoryview(stdin)
     end = process.pidfd.fileno()
     with selectors.DefaultSelector() as selector:
+        for fd in outputs:
+            os.set_blocking(fd, False)
         for fd in (*outputs, end):
             selector.register(fd, selectors.EVENT_READ)
         if stop is not None:
@@ -220,7 +222,7 @@ def _exchange(
                 elif stop is not None and key.fd == stop.fileno():
                     raise CommandStopped("a command was killed: nobody waits for it any more")
                 elif key.fd in outputs:
-                    if not _read_some(key.fd, _PIPE_BYTES, outputs[key.fd]):
+                    if _read_some(key.fd, _PIPE_BYTES, outputs[key.fd]) == 0:
                         selector.unregister(key.fd)
                 else:
                     remaining = _write_some(key.fd, remaining)
@@ -235,8 +237,12 @@ def _exchange(
     return bytes(result[0]), bytes(result[1])
 
 
-def _read_some(fd: int, n_bytes: int, output: bytearray) -> int:
-    chunk = os.read(fd, n_bytes)
+def _read_some(fd: int, n_bytes: int, output: bytearray) -> int | None:
+    """Return how much was read, 0 at the end, None when another reader inside has taken what was there."""
+    try:
+        chunk = os.read(fd, n_bytes)
+    except BlockingIOError:
+        return None
     output += chunk
     if len(output) > MAX_OUTPUT_BYTES:
         raise WebservError(

@@ -22,6 +22,8 @@ _LONGEST_PAUSE_S: Final = 0.01
 _REQUEST_TIMEOUT_S: Final = 30.0
 # What an instance sends may be hostile: no more of a page is read.
 _MAX_PAGE_BYTES: Final = 16 << 20
+# Head and framing included: their sizes, and those of the pieces of a page, are what the instance says.
+_MAX_ANSWER_BYTES: Final = 2 * _MAX_PAGE_BYTES
 _MAX_REASON_LENGTH: Final = 200
 # The last probe before the deadline gets a chance too, so that a slow site's own answer is told.
 _SHORTEST_PROBE_S: Final = 1.0
@@ -31,11 +33,15 @@ RunCommand = Callable[[tuple[str, ...], float], "int | None"]
 
 
 class _Received(io.RawIOBase):
-    """What a socket receives before a deadline: a time-out of its own would start anew with every byte."""
+    """What a socket receives before a deadline, within bounds.
+
+    A time-out of its own would start anew with every byte.
+    """
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
         self._deadline = deadline
+        self._n_bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -45,7 +51,11 @@ class _Received(io.RawIOBase):
         if remaining_s <= 0:
             raise TimeoutError("timed out")
         self._connection.settimeout(remaining_s)
-        return self._connection.recv_into(buffer)
+        n_bytes = self._connection.recv_into(buffer)
+        self._n_bytes += n_bytes
+        if self._n_bytes > _MAX_ANSWER_BYTES:
+            raise http.client.HTTPException(f"the answer has more than {_MAX_ANSWER_BYTES >> 20} MiB")
+        return n_bytes
 
 
 class _Source:
@@ -74,8 +84,11 @@ def request(
         connection.sendall(f"{head}{length}\r\n".encode("ascii"))
         source: Any = _Source(connection, deadline)
         with http.client.HTTPResponse(source, method=method) as response:
-            response.begin()
-            body = response.read(_MAX_PAGE_BYTES)
+            try:
+                response.begin()
+                body = response.read(_MAX_PAGE_BYTES)
+            except ValueError as error:  # a piece of the page with a negative length
+                raise http.client.HTTPException(str(error)) from error
             if response.length and len(body) < _MAX_PAGE_BYTES:
                 raise http.client.IncompleteRead(body, response.length)
             return response.status, body

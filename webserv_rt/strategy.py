@@ -77,7 +77,7 @@ class Standby:
         self._n_spares = n_spares
         self._closed = False
         self._in_making: Incarnation | None = None
-        self._error: WebservError | OSError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._refill, name="webserv_rt-standby", daemon=True)
         self._thread.start()
 
@@ -119,7 +119,8 @@ class Standby:
             self._precedence.give_way(QUIET_S)
             try:
                 spare = self._make_spare()
-            except (WebservError, OSError) as error:
+            except Exception as error:
+                # Whatever it is: without this thread everybody would wait for a spare for ever.
                 if not self._closed:
                     log.warning("no spare for %s: %s", self.template.name, error)
                 self._publish(None, error)
@@ -154,7 +155,7 @@ class Standby:
             self._changed.wait_for(lambda: self._closed or len(self._spares) < self._n_spares)
             return not self._closed
 
-    def _publish(self, spare: Incarnation | None, error: WebservError | OSError | None) -> None:
+    def _publish(self, spare: Incarnation | None, error: Exception | None) -> None:
         with self._changed:
             self._error = error
             if spare is not None:

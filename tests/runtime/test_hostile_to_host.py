@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,11 @@ import toolbox as box
 from conftest import NewBase
 from toolbox import python, sh
 
-from webserv_rt.host import Host
+from webserv_rt.command import CommandTimeout
+from webserv_rt.errors import WebservError
+from webserv_rt.host import Host, StrategyName
 from webserv_rt.instance import Instance
+from webserv_rt.strategy import NotReady
 
 LEASES: Final = """
 import errno, fcntl, json, os
@@ -88,3 +93,65 @@ def test_socket_pairs_are_of_unix_alone(instance: Instance) -> None:
     answers = json.loads(python(instance, PAIRS).stdout)
     assert answers.pop("1") == "made"
     assert set(answers.values()) == {"EAFNOSUPPORT"}
+
+
+# Answers a request with one piece of a page, said to have %d bytes, and goes on sending.
+ENDLESS: Final = """
+import socket
+listener = socket.create_server(("127.0.0.1", 80))
+while True:
+    connection, _ = listener.accept()
+    try:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n%d\\r\\n")
+        while True:
+            connection.sendall(bytes(1 << 20))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "reason"), [(-1, "more than 32 MiB"), (-5, "negative"), (1 << 60, "does not contain")]
+)
+@pytest.mark.parametrize("strategy", ["cold", "standby"])
+def test_page_without_end_fills_neither_memory_nor_time(
+    host: Host, new_base: NewBase, strategy: StrategyName, n_bytes: int, reason: str
+) -> None:
+    command = ["/usr/bin/python3", "-ISsc", ENDLESS % n_bytes]
+    site = box.SITE.replace(box.WEB, json.dumps(command)).replace("timeout_s = 30", "timeout_s = 1.5")
+    base = new_base(site)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(NotReady, match=reason):
+        host.launch(base, strategy=strategy)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+THIEVES: Final = """
+import os
+output = os.open("/proc/self/fd/2", os.O_RDONLY)
+for _ in range(3):
+    if os.fork() == 0:
+        while True:
+            os.read(output, 1)
+while True:
+    os.write(2, b"x")
+    os.write(1, bytes(4096))
+"""
+
+
+def test_output_taken_away_by_another_reader_inside_holds_nobody_up(instance: Instance) -> None:
+    """A pipe can be opened again by its name in /proc, to be read as well."""
+
+    def run() -> None:
+        with pytest.raises((CommandTimeout, WebservError)):
+            python(instance, THIEVES, timeout_s=2)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(15)
+    try:
+        assert not thread.is_alive()
+    finally:
+        instance.reset()
+        thread.join()

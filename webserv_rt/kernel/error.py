@@ -36,7 +36,6 @@ def new_error() -> Any:
 def check(result: int, error: Any) -> int:
     """Return RESULT, or raise what the native call recorded in ERROR when RESULT is negative."""
     if result < 0:
-        raise KernelError(
-            ffi.string(error.step).decode(), ffi.string(error.object).decode("utf-8", "replace"), error.code
-        )
+        step, object = (ffi.string(text).decode("utf-8", "replace") for text in (error.step, error.object))
+        raise KernelError(step, object, error.code)
     return result
