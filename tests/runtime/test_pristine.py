@@ -14,15 +14,20 @@ import pytest
 import toolbox as box
 from toolbox import get, python, sh
 
+from webserv_rt.bench.census import growth, take_census
 from webserv_rt.errors import WebservError
 from webserv_rt.host import Host, StrategyName
 from webserv_rt.instance import Instance
 from webserv_rt.storage.difference import diff
 from webserv_rt.storage.entry import Entry
+from webserv_rt.storage.pool import Pool
 from webserv_rt.storage.scan import scan_tree
 
 # Three resets each. `make soak` sets it.
 N_ROUNDS = int(os.environ.get("WSRT_SOAK_ROUNDS", "70"))
+
+# Of the census, what is not the whole machine's.
+OWN_COUNTS = ("descriptors", "threads", "pool_blocks", "pool_files")
 
 KERNEL_MADE = ("proc", "sys", "dev", "usr")
 
@@ -217,3 +222,23 @@ def test_base_is_as_sealed_after_all_of_it(host: Host, instance: Instance) -> No
     assert python(instance, MESS, "1").status == 0
     instance.reset()
     host.base("toolbox").verify()
+
+
+def test_host_that_is_closed_has_given_back_every_block_and_file_of_the_pool(
+    pool: Pool, cgroup_parent: str, toolbox: str
+) -> None:
+    strategies: tuple[StrategyName, ...] = ("cold", "standby")
+
+    def use() -> None:
+        with Host(pool.path, n_networks=2, cgroup_parent=cgroup_parent) as host:
+            for strategy in strategies:
+                instances = [host.launch(toolbox, strategy=strategy) for _ in range(4)]
+                for number, instance in enumerate(instances):
+                    assert python(instance, MESS, str(number)).status == 0
+                    instance.reset()
+
+    use()  # directories and the file system's own trees have their lasting size after it
+    before = {name: take_census(pool.path)[name] for name in OWN_COUNTS}
+    use()
+    after = {name: take_census(pool.path)[name] for name in OWN_COUNTS}
+    assert growth(before, after) == {}
