@@ -63,6 +63,7 @@ class Host:
         n_networks: int = 16,
         cgroup_parent: str = CGROUP_PARENT,
     ) -> None:
+        self._owner_pid = os.getpid()
         self._lock = threading.RLock()
         self._n_spares = n_spares
         self._numbers = itertools.count(1)
@@ -103,6 +104,11 @@ class Host:
             self.gateway = opened.enter_context(Gateway())
             opened.callback(self._remove_all)
             self._opened = opened.pop_all()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one that opened the Host."""
+        return os.getpid() != self._owner_pid
 
     def bases(self) -> list[Base]:
         """Return the pool's bases, by name."""
@@ -238,6 +244,8 @@ class Host:
 
     def close(self) -> None:
         """Remove every world and instance, and give everything back; closing twice is harmless."""
+        if self.is_forked:
+            return
         self._closed = True
         self._opened.close()
 

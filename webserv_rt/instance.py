@@ -132,6 +132,8 @@ class Instance:
 
         Does not wait for what gets ready at the time: `launch` and the like then raise in their thread.
         """
+        if self.host.is_forked:
+            return
         self._is_to_go = True
         incarnation = self._incarnation
         if self.state == "starting" and incarnation is not None:

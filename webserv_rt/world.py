@@ -69,6 +69,8 @@ class World(Mapping[str, Instance]):
 
     def remove(self) -> None:
         """Remove the instances and close the SOCKS5 port; removing twice is harmless."""
+        if self._host.is_forked:
+            return
         with self._removal:
             if self._is_removed:
                 return

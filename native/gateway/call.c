@@ -25,6 +25,7 @@ int calls_init(struct call_queue *queue, struct wsrt_error *err)
     queue->first = NULL;
     queue->last_link = &queue->first;
     queue->refuses = false;
+    queue->owner = getpid();
     return 0;
 }
 
@@ -41,8 +42,16 @@ static int fail_shut_down(struct wsrt_error *err)
     return wsrt_fail_with(err, ESHUTDOWN, "call", "stopped gateway");
 }
 
+bool calls_are_orphaned(const struct call_queue *queue)
+{
+    return queue->owner != getpid();
+}
+
 int calls_submit(struct call_queue *queue, call_function *function, void *arguments, struct wsrt_error *err)
 {
+    /* Before the mutex, which may have been held as the process forked. */
+    if (calls_are_orphaned(queue))
+        return wsrt_fail_with(err, ECHILD, "call", "gateway of the process that this one was forked from");
     struct call call = {.function = function, .arguments = arguments, .err = err};
     pthread_mutex_lock(&queue->mutex);
     if (queue->refuses) {

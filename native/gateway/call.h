@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "error.h"
 
@@ -18,11 +19,15 @@ struct call_queue {
     struct call *first;
     struct call **last_link;
     int wake_fd;  /* an eventfd: readable while calls wait */
+    pid_t owner;  /* a process forked from it has the memory, but no thread that would run a call */
     bool refuses; /* the thread has ended, or is about to */
 };
 
 int calls_init(struct call_queue *queue, struct wsrt_error *err);
 void calls_release(struct call_queue *queue);
+
+/* Returns whether this is a process forked from the one that the thread belongs to. */
+bool calls_are_orphaned(const struct call_queue *queue);
 
 /* Have FUNCTION run by the gateway's thread and wait for its result. */
 int calls_submit(struct call_queue *queue, call_function *function, void *arguments, struct wsrt_error *err);

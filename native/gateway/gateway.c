@@ -108,6 +108,8 @@ static int run_stop(struct wsrt_gateway *gateway, void *arguments, struct wsrt_e
 
 void wsrt_gateway_stop(struct wsrt_gateway *gateway)
 {
+    if (calls_are_orphaned(&gateway->calls))
+        return;
     pthread_mutex_lock(&gateway->stop_mutex);
     if (!gateway->is_joined) {
         calls_submit(&gateway->calls, run_stop, NULL, NULL);
@@ -120,6 +122,8 @@ void wsrt_gateway_stop(struct wsrt_gateway *gateway)
 
 void wsrt_gateway_free(struct wsrt_gateway *gateway)
 {
+    if (calls_are_orphaned(&gateway->calls))
+        return; /* what waits on its condition is in the other process, and would be waited for here */
     wsrt_gateway_stop(gateway);
     release(gateway);
 }

@@ -6,7 +6,8 @@
  * its own table of destinations.
  *
  * Every function may be called from any thread. Backends and listeners are named by ids (> 0) that are never used
- * again; an id that is not, or no longer, known gives ENOENT, a stopped gateway ESHUTDOWN. */
+ * again; an id that is not, or no longer, known gives ENOENT, a stopped gateway ESHUTDOWN, that of the process this one
+ * was forked from ECHILD. */
 #ifndef WSRT_GATEWAY_H
 #define WSRT_GATEWAY_H
 

@@ -125,3 +125,55 @@ with open_host() as host, host.launch(BASE) as instance:
         os.close(terminal)
     assert own_session == "True"
     assert any("can't create /dev/tty" in line for line in log) == is_pid1
+
+
+def test_umask_of_the_embedder_closes_no_directory_inside(
+    pool: Pool, cgroup_parent: str, new_base: NewBase
+) -> None:
+    base = new_base(box.SITE + '\n[[mounts]]\nsource = "/usr/share"\ntarget = "/new/deeper/share"\n')
+    program = """
+os.umask(0o777)
+with open_host() as host, host.launch(BASE) as instance:
+    say(instance.exec(["/bin/ls", "/new/deeper"], user="visitor").stdout.decode().strip())
+    say(instance.exec(["/bin/head", "-n", "1", "/etc/hosts"], user="visitor").stdout.decode().strip())
+    say(instance.exec(["/bin/sh", "-c", "umask; echo > /tmp/x; stat -c %a /tmp/x /dev /dev/shm"]).stdout.decode().split())
+"""
+    assert embed(pool, cgroup_parent, base, program) == [
+        "share",
+        "127.0.0.1 localhost",
+        "['0022', '644', '755', '1777']",
+    ]
+
+
+def test_child_that_the_embedder_forks_takes_nothing_away(
+    pool: Pool, cgroup_parent: str, toolbox: str
+) -> None:
+    """Its copy of the Host ends as its own `with` blocks do, and when it is collected; no call hangs."""
+    program = """
+import gc
+with open_host() as host, host.launch(BASE) as instance, host.world([BASE], name="w") as world:
+    for way in ("exit", "collect", "reset"):
+        pid = os.fork()
+        if pid == 0:
+            if way == "reset":
+                try:
+                    instance.reset()
+                except OSError as error:
+                    say(error)
+            if way == "collect":
+                del host, instance, world
+                gc.collect()
+                os._exit(0)
+            sys.exit()
+        deadline = time.monotonic() + 10
+        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+            assert time.monotonic() < deadline, f"{way}: the child hangs"
+            time.sleep(0.01)
+    say(instance.exec(["/bin/echo", "lives"]).stdout.decode().strip())
+    say(world[BASE].reset().ready_ms > 0)
+"""
+    assert embed(pool, cgroup_parent, toolbox, program) == [
+        "call on gateway of the process that this one was forked from: ECHILD (No child processes)",
+        "lives",
+        "True",
+    ]

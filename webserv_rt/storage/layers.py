@@ -126,9 +126,11 @@ def _make_like_base(base_root: Descriptor, frame: Descriptor, target: str) -> No
             os.mkdir(path, 0o755, dir_fd=frame.fileno())
         except FileExistsError:
             continue
-        if in_base is not None:
-            with open_directory(path, dir_fd=frame.fileno()) as made:
+        with open_directory(path, dir_fd=frame.fileno()) as made:
+            if in_base is not None:
                 _copy_look(in_base, made.fileno())
+            else:
+                os.fchmod(made.fileno(), 0o755)  # whatever the umask of the embedding program
 
 
 def _look(base_root: Descriptor, path: str) -> os.stat_result | None:
