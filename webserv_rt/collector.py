@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,12 +18,16 @@ from webserv_rt.storage.pool import Pool
 _RECORD: Final = "cgroup"
 
 
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class Collected:
-    """What was removed."""
+    """What was removed; `left` says of owners that could not be, or not wholly, why."""
 
     owners: tuple[str, ...]
     n_processes: int
+    left: tuple[str, ...]
 
 
 def record_cgroup(owner: OwnerDirectory, path: str) -> None:
@@ -35,17 +40,22 @@ def record_cgroup(owner: OwnerDirectory, path: str) -> None:
 def collect(pool: Pool, cgroups: CgroupHost) -> Collected:
     """Remove every process, cgroup and directory of owners whose process is gone; nothing of live ones.
 
-    Namespaces and mounts need no search: they are held by the processes alone.
+    Namespaces and mounts need no search: they are held by the processes alone. What cannot be removed now is
+    left to the next collector: it must not keep this one's caller from working.
     """
-    names = []
+    names, left = [], []
     n_processes = 0
     with ExitStack() as taken:
         for owner in [taken.enter_context(owner) for owner in pool.dead_owners()]:
-            if path := _recorded_cgroup(owner):
-                n_processes += end_cgroup(cgroups, path)
-            owner.remove()
-            names.append(owner.id)
-    return Collected(tuple(names), n_processes)
+            try:
+                if path := _recorded_cgroup(owner):
+                    n_processes += end_cgroup(cgroups, path)
+                owner.remove()
+                names.append(owner.id)
+            except OSError as error:
+                log.warning("removing what the dead owner %s left: %s", owner.path, error)
+                left.append(f"{owner.path}: {error}")
+    return Collected(tuple(names), n_processes, tuple(left))
 
 
 def _recorded_cgroup(owner: OwnerDirectory) -> str:

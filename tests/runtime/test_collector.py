@@ -194,3 +194,33 @@ def test_base_that_a_killed_owner_used_can_be_removed(
         assert [base.name for base in host.bases()].count(toolbox) == 1
     with Host(pool.path, n_networks=1, cgroup_parent=cgroup_parent) as host:
         assert len(host.collected.owners) == 1
+
+
+def test_what_cannot_be_collected_keeps_nobody_from_working(
+    pool: Pool, cgroup_parent: str, toolbox: str
+) -> None:
+    program = f"""
+import os, subprocess
+from webserv_rt.host import Host
+host = Host({str(pool.path)!r}, n_networks=1, cgroup_parent={cgroup_parent!r})
+host.launch("toolbox")
+os.mkdir(host.owner.path / "mounted")
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", host.owner.path / "mounted"], check=True)
+print(host.owner.path / "mounted", flush=True)
+os.kill(os.getpid(), 9)
+"""
+    killed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    mounted = killed.stdout.strip()
+    command = [str(Path(sys.executable).with_name("webserv-rt")), "gc", "--pool", str(pool.path)]
+    try:
+        with Host(pool.path, n_networks=1, cgroup_parent=cgroup_parent) as host:
+            assert host.collected.n_processes > 0
+            assert [mounted.removesuffix("/mounted") in left for left in host.collected.left] == [True]
+            with host.launch(toolbox) as instance:
+                assert get(instance) == (200, PAGE)
+        failed = subprocess.run(command, capture_output=True, text=True)
+        assert failed.returncode == 1
+        assert "not removed" in failed.stderr
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert "removed 1 dead owners" in subprocess.run(command, capture_output=True, text=True).stdout
