@@ -6,7 +6,6 @@ reaper. Whatever the old one could have touched dies with it.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -170,12 +169,12 @@ class Incarnation:
             self.process.kill(signal.SIGKILL)
 
     def log_tail(self) -> str:
-        """Return the ends of all logs, as an error message shows them."""
+        """Return the ends of all logs as an error message shows them, without what a terminal would obey."""
         parts = []
         for name in self.layers.log_names():
             text = self.layers.read_log(name, LOG_TAIL_BYTES).rstrip()
             if text:
-                parts.append(f"--- {name}.log ---\n{text}")
+                parts.append(f"--- {name}.log ---\n{_printable(text)}")
         return "\n".join(parts) or "(all logs are empty)"
 
     def dispose(self) -> None:
@@ -193,8 +192,8 @@ class Incarnation:
             self._undo.close()
 
 
-def pid_root(incarnation: Incarnation) -> Descriptor:
-    """Open the root directory as pid 1 sees it."""
-    return Descriptor(
-        os.open(f"/proc/{incarnation.process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _printable(text: str) -> str:
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
     )

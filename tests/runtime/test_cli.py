@@ -241,3 +241,19 @@ def page(url: str, deadline_s: float) -> str:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def test_logs_in_an_error_neither_steer_the_terminal_nor_the_markup(cli_pool: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    box.make_root(root)
+    said = r"\033]0;evil\007\033[2J \\[/x] [bold]"
+    site = box.SITE.replace(box.WEB, json.dumps(["/bin/sh", "-c", f"printf '{said}'; exit 1"]))
+    (tmp_path / "site.toml").write_text(site)
+    webserv_rt("base", "import", str(root), "evil", "--site", str(tmp_path / "site.toml"), pool=cli_pool)
+    try:
+        shown = webserv_rt("run", "evil", pool=cli_pool, status=1)
+    finally:
+        webserv_rt("base", "rm", "evil", pool=cli_pool)
+    assert "\x1b" not in shown
+    assert r"\x1b]0;evil\x07\x1b[2J \[/x] [bold]" in " ".join(shown.split())

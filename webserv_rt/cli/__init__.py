@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.markup import escape
 
 from webserv_rt.cli.app import app
 from webserv_rt.errors import WebservError
@@ -18,9 +19,5 @@ def main() -> None:
     try:
         app()
     except (WebservError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_escaped(error)}", highlight=False)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(1)
-
-
-def _escaped(error: BaseException) -> str:
-    return str(error).replace("[", r"\[")
