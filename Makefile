@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.[ch]') native/build_ffi.py
 
 PACKAGES := python3-venv python3-dev gcc libc6-dev xfsprogs mmdebstrap
 TEST_PACKAGES := clang btrfs-progs podman mariadb-server-core postgresql qemu-system-x86 busybox-static \
-	acl git iproute2 libcap2-bin rsync
+	acl e2fsprogs git iproute2 libcap2-bin rsync
 
 # Tests of the C core and of what stands on it; the rest of the suite is Python alone.
 TESTS_OF_NATIVE := tests/bases tests/runtime $(addprefix tests/,test_cgroup.py test_clone.py test_doctor.py \
@@ -73,7 +73,8 @@ sanitize: $(VENV)/built $(VENV)/tools
 	$(call with_build,sanitize) LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
 		ASAN_OPTIONS=leak_check_at_exit=0:log_path=$(CURDIR)/build/reports/log \
 		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/reports/log \
-		$(PYTEST) $(TESTS_OF_NATIVE) || { cat build/reports/* 2>/dev/null; exit 1; }
+		$(PYTEST) $(TESTS_OF_NATIVE) || { code=$$?; \
+		grep -l -s -e 'ERROR: AddressSanitizer' -e 'runtime error' build/reports/* | xargs -r cat; exit $$code; }
 	! grep -h -B5 -A5 ' native/' build/reports/* 2>/dev/null
 
 # Every call of the C core made to fail, and the owner killed at every step.

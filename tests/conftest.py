@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,11 @@ EXPECTED_SKIPS = re.compile(
     "|what may not be opened is not usable"
     "|a death has no errno"
 )
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, and let all that is started hear it: what a shell runs in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
