@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import secrets
 import sys
 import threading
 import time
@@ -25,7 +25,7 @@ from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost
 from webserv_rt.storage.pool import Pool
 
-CGROUP_PARENT = f"webserv_rt_tests_{os.getpid()}"
+CGROUP_PARENT = f"webserv_rt_tests_{secrets.token_hex(4)}"
 
 # The kernel takes threads, processes and their namespaces apart after it has reported their end.
 SETTLING_S = 5.0
