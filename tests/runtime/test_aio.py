@@ -219,7 +219,16 @@ async def test_host_left_by_an_error_is_closed(
         (
             Host,
             aio.Host,
-            {"base", "instances", "remove_base", "await_spares", "forget", "forget_world", "close"},
+            {
+                "base",
+                "instances",
+                "remove_base",
+                "await_spares",
+                "forget",
+                "forget_world",
+                "is_forked",
+                "close",
+            },
         ),
     ],
 )
