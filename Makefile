@@ -93,10 +93,10 @@ endef
 sites: $(VENV)/built $(VENV)/tools
 	$(call in_own_pool,$(PYTEST) -m site)
 
-# The pure cgroup v2 layout, under a stock Debian kernel.
+# The runtime on Debian's own kernel: pure cgroup v2, project quotas, overlay layers by name.
 vm: $(VENV)/built $(VENV)/tools
 	apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
-	$(BIN)/python tests/vm/run.py --cgroup v2 tests/test_cgroup.py
+	$(BIN)/python tests/vm/run.py --cgroup v2 --timeout 480 @tests/vm/selection
 
 # The long forms: a thousand resets, each proven pristine; owners killed hundreds of times, and at every single step.
 soak: $(VENV)/built $(VENV)/tools
