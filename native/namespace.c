@@ -10,30 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cleanup.h"
-
-enum { HOLDER_STACK_BYTES = 16384 };
-
-/* The namespace needs a process to be made in; this one shares our memory (no page table is copied) and only
- * sleeps. It may not touch errno or the heap: the thread-local storage is the caller's (in parentheses, see
- * faults.h, for the same reason). AddressSanitizer would leave the marks of its variables on our stack. */
-static int __attribute__((no_sanitize("address", "undefined"))) hold_namespace(void *owner_pid)
-{
-    /* It must not outlive an owner that is killed: it holds that one's memory and copies of its descriptors, the
-     * lock that tells the living from the dead among them. */
-    (syscall)(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if ((syscall)(SYS_getppid) != (intptr_t)owner_pid)
-        return 0;
-    for (;;)
-        (syscall)(SYS_rt_sigsuspend, &(unsigned long){~0UL}, sizeof(unsigned long));
-    return 0;
-}
+#include "plan.h"
+#include "spawn.h"
 
 static int write_id_map(pid_t pid, const char *file, const char *map, struct wsrt_error *err)
 {
@@ -59,28 +41,20 @@ static int map_and_open(pid_t pid, unsigned first_id, unsigned count, struct wsr
     return fd < 0 ? wsrt_fail(err, "open user namespace", "%s", path) : fd;
 }
 
-int wsrt_namespace_user(unsigned first_id, unsigned count, struct wsrt_error *err)
+int wsrt_namespace_user(int program_fd, unsigned first_id, unsigned count, struct wsrt_error *err)
 {
-    char stack[HOLDER_STACK_BYTES] __attribute__((aligned(16)));
-    sigset_t all;
-    sigset_t before;
+    const struct __attribute__((packed)) {
+        uint32_t magic, n_steps, kind, n_numbers, n_texts;
+        int64_t owner;
+    } plan = {WSRT_PLAN_MAGIC, 1, WSRT_STEP_OWN_NAMESPACE, 1, 0, first_id};
+    const struct wsrt_spawn request = {
+        .program_fd = program_fd, .plan = (const unsigned char *)&plan, .plan_bytes = sizeof plan, .cgroup_fd = -1};
+    struct wsrt_process maker;
 
-    /* The holder inherits the mask: a handler of the embedding program must not run on its stack. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    /* No exit signal: the embedding program's SIGCHLD handler and waitpid(-1) never see it. */
-    pid_t holder = clone(hold_namespace, stack + sizeof stack, CLONE_VM | CLONE_NEWUSER, (void *)(intptr_t)getpid());
-    int code = errno;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (holder < 0)
-        return wsrt_fail_with(err, code, "create user namespace", "ids %u+%u", first_id, count);
-
-    int fd = map_and_open(holder, first_id, count, err);
-    code = errno;
-    kill(holder, SIGKILL);
-    while (waitpid(holder, NULL, __WALL) < 0 && errno == EINTR)
-        ;
-    errno = code;
+    if (wsrt_spawn(&request, &maker, err) < 0)
+        return -1;
+    int fd = map_and_open(maker.pid, first_id, count, err);
+    wsrt_end_process(&maker, SIGKILL);
     return fd;
 }
 

@@ -28,6 +28,8 @@ enum wsrt_step_kind {
     WSRT_STEP_SERVICE,         /* see struct service in init/service.h; started by SERVE, in order */
     WSRT_STEP_SERVE,           /* stop signal, fd of the log: report success, start the services, be pid 1 */
     WSRT_STEP_EXEC,            /* as SERVICE: report success and become that program */
+    WSRT_STEP_OWN_NAMESPACE,   /* user of the host: make a user namespace that is this user's, report success, and keep
+                                  it until the host lets go of the control socket */
     WSRT_STEP_FORK,            /* fd of a cgroup v2 directory or -1: go on in a child, born in that group and in the
                                   entered pid namespace; the process itself waits, and ends as the child did */
 };

@@ -149,6 +149,13 @@ static void end_and_reap(int pidfd, int signal_number)
     errno = code;
 }
 
+void wsrt_end_process(const struct wsrt_process *process, int signal_number)
+{
+    end_and_reap(process->pidfd, signal_number);
+    cleanup_close(&(int){process->control_fd});
+    cleanup_close(&(int){process->pidfd});
+}
+
 int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struct wsrt_error *err)
 {
     int pair[2];

@@ -29,4 +29,7 @@ struct wsrt_process {
  * embedding program may reap it before whoever waits for it by pidfd. */
 int wsrt_spawn(const struct wsrt_spawn *request, struct wsrt_process *out, struct wsrt_error *err);
 
+/* Send a signal that ends the process, wait for its end and close the descriptors; errno stays as it is. */
+void wsrt_end_process(const struct wsrt_process *process, int signal_number);
+
 #endif

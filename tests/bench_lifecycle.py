@@ -21,6 +21,7 @@ from webserv_rt.kernel.cgroup import CgroupHost, Layout, Limits
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.mount import mount_overlay
 from webserv_rt.kernel.namespace import new_network_namespace, new_user_namespace
+from webserv_rt.kernel.process import open_init_program
 from webserv_rt.storage.layers import WritableLayers
 from webserv_rt.storage.pool import Pool
 
@@ -171,7 +172,8 @@ def floor_writes(cgroups: CgroupHost) -> list[str]:
 
 
 def test_user_namespace(benchmark: Any) -> None:
-    benchmark.pedantic(lambda: new_user_namespace(0x7F000000, 65536).close(), rounds=N_ROUNDS)
+    with open_init_program() as program:
+        benchmark.pedantic(lambda: new_user_namespace(program, 0x7F000000, 65536).close(), rounds=N_ROUNDS)
 
 
 def test_network_namespace(benchmark: Any) -> None:

@@ -18,11 +18,9 @@ from typing import Final
 from webserv_rt import mmdebstrap
 from webserv_rt.errors import WebservError
 from webserv_rt.host import RECIPE_SOURCE, Host, placeholders
-from webserv_rt.id_ranges import IDS_PER_RANGE
 from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.kernel.mount import clone_mount
-from webserv_rt.kernel.namespace import new_user_namespace
 from webserv_rt.kernel.plan import Plan, Program
 from webserv_rt.kernel.process import spawn
 from webserv_rt.kernel.remove import remove_tree
@@ -152,9 +150,8 @@ def _run_setup(
         (root / mount.target.lstrip("/")).mkdir(parents=True, exist_ok=True)
     workshop = host.workshop
     with ExitStack() as held:
-        root_id = workshop.ids.take()
-        held.callback(workshop.ids.give_back, root_id)
-        userns = held.enter_context(new_user_namespace(root_id, IDS_PER_RANGE))
+        identity = held.enter_context(workshop.identities.take())
+        root_id, userns = identity.root_id, identity.namespace
         network = held.enter_context(workshop.networks.take())
         cgroup = workshop.cgroups.create(f"{workshop.cgroup_parent}/build-{site.name}")
         held.callback(cgroup.destroy)

@@ -15,20 +15,21 @@ from typing import IO, Final, Literal
 
 from webserv_rt.collector import Collected, collect, end_cgroup, record_cgroup
 from webserv_rt.errors import WebservError
-from webserv_rt.id_ranges import IdRanges
+from webserv_rt.id_ranges import Identity, IdRanges
 from webserv_rt.incarnation import Workshop
 from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost, Limits
 from webserv_rt.kernel.descriptor import open_directory
 from webserv_rt.kernel.gateway import Gateway
 from webserv_rt.kernel.mount import takes_detached_layers
+from webserv_rt.kernel.namespace import new_network_namespace
 from webserv_rt.kernel.process import open_init_program
 from webserv_rt.precedence import Precedence
 from webserv_rt.profile import load_profile
 from webserv_rt.reaper import Reaper
 from webserv_rt.resolved_site import resolve
 from webserv_rt.site import SiteSpec, load_site
-from webserv_rt.stock import NetworkStock
+from webserv_rt.stock import Stock
 from webserv_rt.storage.base import Base, remove_base
 from webserv_rt.storage.errors import BaseInUse
 from webserv_rt.storage.importing import import_base
@@ -83,18 +84,20 @@ class Host:
             # Its weight is that of all instances together, against every single task of a hierarchy's root.
             for group in (self.cgroups.create(self._cgroup_parent), self.cgroups.group(cgroup_parent)):
                 group.limit(Limits(cpu_weight=ALL_INSTANCES_CPU_WEIGHT))
+            init_program = opened.enter_context(open_init_program())
             ids = IdRanges()
             opened.callback(ids.close)
-            networks = NetworkStock(n_networks)
+            identities = Stock(lambda: Identity(ids, init_program), n_networks)
+            opened.callback(identities.close)
+            networks = Stock(new_network_namespace, n_networks)
             opened.callback(networks.close)
-            init_program = opened.enter_context(open_init_program())
             self.workshop = Workshop(
                 init_program=init_program,
                 directory=self.owner.directory,
                 cgroups=self.cgroups,
                 cgroup_parent=self._cgroup_parent,
                 networks=networks,
-                ids=ids,
+                identities=identities,
                 layers_by_path=not self._takes_detached_layers(),
                 has_project_quota=self.pool.status().has_project_quota,
             )

@@ -11,10 +11,12 @@ import fcntl
 import os
 import threading
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from webserv_rt.errors import WebservError
 from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.namespace import new_user_namespace
 
 FIRST_ID: Final = 0x70000000
 IDS_PER_RANGE: Final = 65536
@@ -70,3 +72,29 @@ class IdRanges:
             f"all {N_BLOCKS * RANGES_PER_BLOCK} id ranges of this machine are taken: "
             "remove instances, or end other hosts"
         )
+
+
+class Identity:
+    """A range of ids and the user namespace that maps it: who an instance is to the host."""
+
+    def __init__(self, ids: IdRanges, init_program: Descriptor) -> None:
+        self._ids = ids
+        self.root_id = ids.take()
+        try:
+            self.namespace = new_user_namespace(init_program, self.root_id, IDS_PER_RANGE)
+        except BaseException:
+            ids.give_back(self.root_id)
+            raise
+
+    def close(self) -> None:
+        """Give the range back; nothing that ran or was stored under it may be left."""
+        self.namespace.close()
+        self._ids.give_back(self.root_id)
+
+    def __enter__(self) -> Identity:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from webserv_rt.errors import WebservError
-from webserv_rt.id_ranges import IDS_PER_RANGE, IdRanges
+from webserv_rt.id_ranges import Identity
 from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.cgroup import Cgroup, CgroupHost, Limits
 from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.mount import clone_mount, mount_overlay
-from webserv_rt.kernel.namespace import new_user_namespace
 from webserv_rt.kernel.plan import Plan
 from webserv_rt.kernel.process import Process, spawn
-from webserv_rt.stock import NetworkStock
+from webserv_rt.stock import Stock
 from webserv_rt.storage.layers import WritableLayers
 from webserv_rt.template import KEPT_CAPABILITIES, Attached, Template, bind, describe_root
 
@@ -38,8 +37,8 @@ class Workshop:
     directory: Descriptor
     cgroups: CgroupHost
     cgroup_parent: str
-    networks: NetworkStock
-    ids: IdRanges
+    networks: Stock[Descriptor]
+    identities: Stock[Identity]
     layers_by_path: bool
     has_project_quota: bool
 
@@ -60,8 +59,8 @@ class Incarnation:
         self._has_ended = False
         self._is_killed = False
         with ExitStack() as undo:
-            self.root_id = workshop.ids.take()
-            undo.callback(workshop.ids.give_back, self.root_id)
+            identity = undo.enter_context(workshop.identities.take())
+            self.root_id, self.userns = identity.root_id, identity.namespace
             limit_bytes = template.profile.storage_bytes if workshop.has_project_quota else None
             self.layers = WritableLayers(
                 workshop.directory, name, self.root_id, template.root_status, limit_bytes
@@ -70,8 +69,6 @@ class Incarnation:
             self.cgroup: Cgroup = workshop.cgroups.create(f"{workshop.cgroup_parent}/{name}")
             undo.callback(self.cgroup.destroy)
             template.note_unapplied(self.cgroup.limit(template.profile.limits))
-            self.userns = new_user_namespace(self.root_id, IDS_PER_RANGE)
-            undo.callback(self.userns.close)
             self.network = workshop.networks.take()
             undo.callback(self.network.close)
             self.process = self._spawn()

@@ -54,7 +54,7 @@ def parent(directory: Path) -> Iterator[Descriptor]:
 
 @pytest.fixture
 def userns() -> Iterator[Descriptor]:
-    with new_user_namespace(ROOT_ID, 65536) as namespace:
+    with open_init_program() as program, new_user_namespace(program, ROOT_ID, 65536) as namespace:
         yield namespace
 
 
@@ -138,8 +138,11 @@ def test_overlay(
 
 
 @each_code
-def test_user_namespace(scope: Scope, code: int) -> None:
-    faults = sweep(lambda: new_user_namespace(ROOT_ID, 65536).close(), scope=scope, code=code)
+@pytest.mark.parametrize("place", [HOST, INIT], ids=["host", "init"])
+def test_user_namespace(scope: Scope, place: Place, code: int) -> None:
+    with open_init_program() as program:
+        make = lambda: new_user_namespace(program, ROOT_ID, 65536).close()  # noqa: E731
+        faults = sweep(make, scope=scope, place=place, code=code)
     require_failures(faults, code, at_least=5)
 
 

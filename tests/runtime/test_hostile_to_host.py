@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -155,3 +156,51 @@ def test_output_taken_away_by_another_reader_inside_holds_nobody_up(instance: In
     finally:
         instance.reset()
         thread.join()
+
+
+# Take what there is to be had, 100 at most, print how much that was; with a second argument go on for ever.
+TAKE: Final = """
+import ctypes, os, signal, sys, time
+libc = ctypes.CDLL(None)
+def inotify():
+    return libc.inotify_init1(0) >= 0
+def signals():
+    return libc.sigqueue(os.getpid(), 40, ctypes.c_void_p(1)) == 0
+take = {"inotify": inotify, "signals": signals}[sys.argv[1]]
+signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+n = 0
+while n < 100 and take():
+    n += 1
+print(n, flush=True)
+while len(sys.argv) > 2:
+    while take():
+        pass
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("what", ["inotify", "signals"])
+@pytest.mark.parametrize("user", ["root", "visitor"])
+def test_what_the_kernel_counts_by_user_is_used_up_for_oneself_alone(
+    host: Host, instance: Instance, what: str, user: str
+) -> None:
+    """The kernel counts it for the owner of a user namespace too, and for all that he owns together."""
+    greedy = threading.Thread(target=run_until_reset, args=(instance, user, what))
+    greedy.start()
+    try:
+        deadline = time.monotonic() + 30
+        while int(python(instance, TAKE, what, user=user).stdout) > 50:
+            assert time.monotonic() < deadline
+        with host.launch("toolbox") as other:
+            assert int(python(other, TAKE, what, user=user).stdout) == 100
+        command = ["/usr/bin/python3", "-c", TAKE, what]
+        assert int(subprocess.run(command, capture_output=True, check=True).stdout) == 100
+    finally:
+        instance.reset()
+        greedy.join()
+    assert int(python(instance, TAKE, what, user=user).stdout) == 100
+
+
+def run_until_reset(instance: Instance, user: str, what: str) -> None:
+    with suppress(WebservError):
+        python(instance, TAKE, what, "for ever", user=user, timeout_s=600)

@@ -7,14 +7,19 @@ import threading
 import time
 
 from webserv_rt.kernel.descriptor import Descriptor
-from webserv_rt.stock import NetworkStock
+from webserv_rt.kernel.namespace import new_network_namespace
+from webserv_rt.stock import Stock
+
+
+def network_stock(size: int) -> Stock[Descriptor]:
+    return Stock(new_network_namespace, size)
 
 
 def inode(namespace: Descriptor) -> int:
     return os.fstat(namespace.fileno()).st_ino
 
 
-def await_full(stock: NetworkStock, size: int) -> None:
+def await_full(stock: Stock[Descriptor], size: int) -> None:
     deadline = time.monotonic() + 10
     while len(stock._ready) < size:
         assert time.monotonic() < deadline
@@ -22,7 +27,7 @@ def await_full(stock: NetworkStock, size: int) -> None:
 
 
 def test_every_namespace_is_given_once_and_is_none_of_the_hosts() -> None:
-    stock = NetworkStock(3)
+    stock = network_stock(3)
     taken = [stock.take() for _ in range(10)]
     try:
         inodes = {inode(namespace) for namespace in taken}
@@ -35,7 +40,7 @@ def test_every_namespace_is_given_once_and_is_none_of_the_hosts() -> None:
 
 
 def test_stock_is_filled_up_again_after_every_taking() -> None:
-    stock = NetworkStock(2)
+    stock = network_stock(2)
     await_full(stock, 2)
     stock.take().close()
     await_full(stock, 2)
@@ -43,7 +48,7 @@ def test_stock_is_filled_up_again_after_every_taking() -> None:
 
 
 def test_threads_that_take_at_once_get_different_ones() -> None:
-    stock = NetworkStock(4)
+    stock = network_stock(4)
     taken: list[Descriptor] = []
     threads = [
         threading.Thread(target=lambda: [taken.append(stock.take()) for _ in range(20)]) for _ in range(8)
@@ -61,8 +66,8 @@ def test_threads_that_take_at_once_get_different_ones() -> None:
 def test_closed_stock_keeps_neither_thread_nor_descriptor() -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        NetworkStock(2).close()
-    stock = NetworkStock(5)
+        network_stock(2).close()
+    stock = network_stock(5)
     await_full(stock, 5)
     stock.close()
     assert threading.active_count() == threads
@@ -70,7 +75,7 @@ def test_closed_stock_keeps_neither_thread_nor_descriptor() -> None:
 
 
 def test_namespace_holds_loopback_alone_which_is_up() -> None:
-    stock = NetworkStock(1)
+    stock = network_stock(1)
     namespace = stock.take()
     seen: list[list[str]] = []
 

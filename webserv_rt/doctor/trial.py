@@ -137,7 +137,7 @@ def _call(number: int, *arguments: int | bytes) -> int:
 def _try_idmapped_mount(scratch: Path) -> str:
     with (
         open_directory(scratch) as directory,
-        new_user_namespace(_FIRST_ID, _N_IDS) as userns,
+        _user_namespace() as userns,
         clone_mount(directory, userns=userns, read_only=True) as mount,
     ):
         uid = os.stat(".", dir_fd=mount.fileno()).st_uid
@@ -147,8 +147,13 @@ def _try_idmapped_mount(scratch: Path) -> str:
 
 
 def _try_user_namespace(_: Path) -> str:
-    new_user_namespace(_FIRST_ID, _N_IDS).close()
+    _user_namespace().close()
     return ""
+
+
+def _user_namespace() -> Descriptor:
+    with open_init_program() as program:
+        return new_user_namespace(program, _FIRST_ID, _N_IDS)
 
 
 def _try_network_namespace(_: Path) -> str:
@@ -166,7 +171,7 @@ def _try_spawn(_: Path) -> str:
 
 def _try_confinement(_: Path) -> str:
     plan = Plan()
-    with new_user_namespace(_FIRST_ID, _N_IDS) as userns, Descriptor(os.memfd_create("log")) as log:
+    with _user_namespace() as userns, Descriptor(os.memfd_create("log")) as log:
         plan.confine(userns, _CAPABILITIES)
         plan.become(Program("cat", ["/bin/cat", "/proc/self/status", "/proc/self/uid_map"]), [None, log, log])
         shown = _end(_start(plan), log).split()

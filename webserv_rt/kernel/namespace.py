@@ -7,10 +7,13 @@ from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.error import check, new_error
 
 
-def new_user_namespace(first_id: int, count: int) -> Descriptor:
-    """Make a user namespace whose ids 0..count-1 are the host's first_id..first_id+count-1."""
+def new_user_namespace(program: Descriptor, first_id: int, count: int) -> Descriptor:
+    """Make a user namespace whose ids 0..count-1 are the host's first_id..first_id+count-1.
+
+    The first of them owns it. `program` is the static program (`open_init_program`).
+    """
     error = new_error()
-    return Descriptor(check(lib.wsrt_namespace_user(first_id, count, error), error))
+    return Descriptor(check(lib.wsrt_namespace_user(program.fileno(), first_id, count, error), error))
 
 
 def new_network_namespace() -> Descriptor:
