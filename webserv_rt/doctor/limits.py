@@ -55,9 +55,6 @@ def _n_open_files() -> int:
 _LIMITS = (
     Limit("kernel.pid_max", 28, "processes and threads", _n_tasks),
     Limit("kernel.threads-max", 28, "processes and threads", _n_tasks),
-    # The kernel counts these for the owner of the user namespace too, who is the host's root for all of them:
-    # uids of its own do not help an instance (tried). Not every site uses one.
-    Limit("fs.inotify.max_user_instances", 1, "inotify object"),
     # Shared open files, sockets, pipes and epolls count once; 500 is twice what a WordPress at rest has.
     Limit("fs.file-max", 500, "open files", _n_open_files),
 )
