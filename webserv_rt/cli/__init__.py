@@ -19,5 +19,7 @@ def main() -> None:
     try:
         app()
     except (WebservError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        # Not wrapped: commands and paths in it are there to be copied.
+        message = f"[bold red]error:[/] {escape(str(error))}"
+        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
         sys.exit(1)
