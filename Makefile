@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.[ch]') native/build_ffi.py
 
 PACKAGES := python3-venv python3-dev gcc libc6-dev xfsprogs mmdebstrap
 TEST_PACKAGES := clang btrfs-progs podman mariadb-server-core postgresql qemu-system-x86 busybox-static \
-	acl e2fsprogs git iproute2 libcap2-bin rsync
+	acl e2fsprogs git iproute2 libcap2-bin procps rsync
 
 # Tests of the C core and of what stands on it; the rest of the suite is Python alone.
 TESTS_OF_NATIVE := tests/bases tests/runtime $(addprefix tests/,test_cgroup.py test_clone.py test_doctor.py \

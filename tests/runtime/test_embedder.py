@@ -34,7 +34,8 @@ def embed(
     pool: Pool, cgroup_parent: str, base: str, program: str, *, stdin: int = subprocess.DEVNULL
 ) -> list[str]:
     """Run an embedding program to its end; `stdin` is a terminal, to be that of its session."""
-    command = [sys.executable, "-c", PRELUDE + program, str(pool.path), cgroup_parent, base]
+    # Unbuffered: at its end Python would complain of standard streams that the program has closed.
+    command = [sys.executable, "-u", "-c", PRELUDE + program, str(pool.path), cgroup_parent, base]
     if stdin != subprocess.DEVNULL:
         command = ["setsid", "--ctty", "--wait", *command]
     ended = subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=60)
