@@ -43,6 +43,7 @@ _MASKED: Final = (
     "/proc/asound",
     "/proc/latency_stats",
     "/proc/sched_debug",
+    "/sys/devices/virtual/block",
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
     "/sys/fs/cgroup",

@@ -9,6 +9,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+enum { MAX_TERMINALS = 64 };
+
 int root_switch(int mount_fd, struct wsrt_error *err)
 {
     /* Nothing mounted here may travel back to the host. */
@@ -100,7 +102,8 @@ int root_devices(unsigned root_id, struct wsrt_error *err)
         return wsrt_fail(err, "make directory", "/dev/pts, /dev/shm");
     if (chown("/dev/pts", root_id, root_id) < 0 || chown("/dev/shm", root_id, root_id) < 0)
         return wsrt_fail(err, "give directory to root inside", "/dev/pts, /dev/shm");
-    snprintf(data, sizeof data, "newinstance,ptmxmode=0666,mode=620,gid=%u", root_id + 5);
+    /* All instances of devpts but the host's share one number of terminals (kernel.pty.max): a part for each. */
+    snprintf(data, sizeof data, "newinstance,ptmxmode=0666,mode=620,gid=%u,max=%d", root_id + 5, MAX_TERMINALS);
     umask(022);
     return root_mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, data, err);
 }

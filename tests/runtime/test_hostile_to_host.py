@@ -204,3 +204,25 @@ def test_what_the_kernel_counts_by_user_is_used_up_for_oneself_alone(
 def run_until_reset(instance: Instance, user: str, what: str) -> None:
     with suppress(WebservError):
         python(instance, TAKE, what, "for ever", user=user, timeout_s=600)
+
+
+TERMINALS: Final = """
+import os
+n = 0
+try:
+    while True:
+        os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+        n += 1
+except OSError as error:
+    print(n, error.strerror)
+"""
+
+
+def test_terminals_leave_the_others_theirs(instance: Instance) -> None:
+    """The kernel has 3072 for all that is not the host's own."""
+    assert python(instance, TERMINALS).stdout == b"64 No space left on device\n"
+
+
+def test_paths_of_the_hosts_images_are_not_told(instance: Instance) -> None:
+    assert list(Path("/sys/block").glob("loop*/loop/backing_file"))
+    assert sh(instance, "cat /sys/block/*/loop/backing_file 2>/dev/null; true") == ""
