@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { TCP_PART = 8 }; /* of the memory limit, on top of it */
+
 /* One call of wsrt_cgroup_limit. */
 struct application {
     const struct wsrt_cgroup_mounts *mounts;
@@ -65,6 +67,16 @@ static int limit_memory_v2(struct application *to, const struct wsrt_cgroup_limi
     return 0;
 }
 
+static int limit_tcp_v1(struct application *to, const struct wsrt_cgroup_hierarchy *memory, int64_t bytes)
+{
+    const char *file = "memory.kmem.tcp.limit_in_bytes";
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, bytes);
+    if (wsrt_cgroup_put(memory, to->path, file, text) == 0 || errno == ENOENT)
+        return 0;
+    return wsrt_fail(to->err, "limit cgroup", "%s/%s/%s to \"%s\"", memory->directory, to->path, file, text);
+}
+
 /* v1 limits memory and swap together (memsw), which may never be less than memory alone: so a memsw of an
  * earlier call is lifted before memory grows. memory.soft_limit_in_bytes is not memory.high: it only says whose
  * pages go first once the whole host is short. */
@@ -82,6 +94,9 @@ static int limit_memory_v1(struct application *to, const struct wsrt_cgroup_limi
         if (apply(to, WSRT_CGROUP_LIMIT_MEMORY, WSRT_CGROUP_MEMORY, "memory.limit_in_bytes", "%s", text) < 0)
             return -1;
     }
+    /* What TCP buffers is counted apart, and not at all before that has a limit: the host's TCP would run out. */
+    if (limits->memory_bytes > 0 && limit_tcp_v1(to, hierarchy, limits->memory_bytes / TCP_PART) < 0)
+        return -1;
     if (limits->swap_bytes < 0)
         return 0;
     return apply(to, WSRT_CGROUP_LIMIT_SWAP, WSRT_CGROUP_MEMORY, "memory.memsw.limit_in_bytes", "%" PRId64,

@@ -226,3 +226,31 @@ def test_terminals_leave_the_others_theirs(instance: Instance) -> None:
 def test_paths_of_the_hosts_images_are_not_told(instance: Instance) -> None:
     assert list(Path("/sys/block").glob("loop*/loop/backing_file"))
     assert sh(instance, "cat /sys/block/*/loop/backing_file 2>/dev/null; true") == ""
+
+
+# Print how many bytes connections take that nobody reads from.
+UNREAD: Final = """
+import socket
+listener = socket.create_server(("127.0.0.1", 81))
+kept, n_bytes = [], 0
+while len(kept) < 800 and n_bytes < 512 << 20:
+    kept.append(socket.create_connection(("127.0.0.1", 81)))
+    kept.append(listener.accept()[0])
+    for connection in kept[-2:]:
+        connection.setblocking(False)
+        try:
+            while True:
+                n_bytes += connection.send(bytes(1 << 20))
+        except BlockingIOError:
+            pass
+print(n_bytes)
+"""
+
+
+def test_buffers_of_connections_count_as_memory(instance: Instance) -> None:
+    """What all of them hold together is limited for the whole host (net.ipv4.tcp_mem)."""
+    limit = instance.incarnation.template.profile.limits.memory_bytes
+    assert limit is not None
+    result = python(instance, UNREAD)
+    # Killed for it, where it counts as any other memory.
+    assert result.status == 137 or int(result.stdout) < limit // 2
