@@ -9,7 +9,7 @@
 #ifndef WSRT_PLAN_H
 #define WSRT_PLAN_H
 
-enum { WSRT_PLAN_MAGIC = 0x31545257 };
+enum { WSRT_PLAN_MAGIC = 0x31545257, WSRT_PLAN_MAX_BYTES = 4 << 20 };
 
 enum wsrt_step_kind {
     WSRT_STEP_JOIN_CGROUP = 1, /* fd: a v1 `tasks` file; joins the process itself */

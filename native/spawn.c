@@ -16,6 +16,7 @@
 
 #include "arch.h"
 #include "cleanup.h"
+#include "plan.h"
 
 enum { CONTROL_FD = 3, MAX_FDS = 200, REPORT_TIMEOUT_S = 10 };
 
@@ -96,6 +97,8 @@ static int send_plan(int fd, const struct wsrt_spawn *request, struct wsrt_error
     struct iovec part = {&length, sizeof length};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
+    if (length > WSRT_PLAN_MAX_BYTES)
+        return wsrt_fail_with(err, E2BIG, "hand over plan", "%u bytes, %d at most", length, WSRT_PLAN_MAX_BYTES);
     if (request->n_fds > MAX_FDS)
         return wsrt_fail_with(err, E2BIG, "hand over descriptors", "%d of them", request->n_fds);
     if (request->n_fds > 0) {

@@ -83,6 +83,9 @@ class Template:
             self.root = opened.enter_context(root)
             hold(root.fileno())
             self.root_status = os.fstat(root.fileno())
+            _require_mapped(
+                f"the root directory of base {name}", self.root_status.st_uid, self.root_status.st_gid
+            )
             self.programs = [_program(root, service) for service in site.services]
             self.data = [_data(opened, root, data.path) for data in site.data if data.mode == "reflink"]
             self.host_directories = [
@@ -189,10 +192,13 @@ def _program(root: Descriptor, service: ResolvedService) -> Program:
 
 def _mapped_user(root: Descriptor, name: str) -> User:
     user = resolve_user(root.fileno(), name)
-    largest = max(user.uid, user.gid, *user.groups)
-    if largest >= IDS_PER_RANGE:
-        raise WebservError(f"user {name}: an instance has the ids 0 to {IDS_PER_RANGE - 1}, not {largest}")
+    _require_mapped(f"user {name}", user.uid, user.gid, *user.groups)
     return user
+
+
+def _require_mapped(whose: str, *ids: int) -> None:
+    if max(ids) >= IDS_PER_RANGE:
+        raise WebservError(f"{whose}: an instance has the ids 0 to {IDS_PER_RANGE - 1}, not {max(ids)}")
 
 
 def _user_environment(user: User, name: str) -> dict[str, str]:

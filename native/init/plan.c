@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_PLAN_BYTES = 4 << 20 };
-
 static int receive_all(int fd, unsigned char *bytes, size_t length)
 {
     while (length > 0) {
@@ -39,7 +37,7 @@ int plan_receive(int control_fd, struct plan *plan, struct wsrt_error *err)
     do
         received = recvmsg(control_fd, &message, MSG_CMSG_CLOEXEC);
     while (received < 0 && errno == EINTR);
-    if (received != sizeof length || length < 8 || length > MAX_PLAN_BYTES)
+    if (received != sizeof length || length < 8 || length > WSRT_PLAN_MAX_BYTES)
         return wsrt_fail_with(err, received < 0 ? errno : EPROTO, "receive plan", "%u bytes", length);
     for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL; header = CMSG_NXTHDR(&message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
@@ -79,7 +77,7 @@ static const char *take_text(struct plan *plan)
     if (field == NULL)
         return NULL;
     memcpy(&length, field, sizeof length);
-    const char *text = length < MAX_PLAN_BYTES ? (const char *)take(plan, length + 1) : NULL;
+    const char *text = length < WSRT_PLAN_MAX_BYTES ? (const char *)take(plan, length + 1) : NULL;
     return text != NULL && text[length] == '\0' ? text : NULL;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import threading
@@ -254,3 +255,20 @@ def test_buffers_of_connections_count_as_memory(instance: Instance) -> None:
     result = python(instance, UNREAD)
     # Killed for it, where it counts as any other memory.
     assert result.status == 137 or int(result.stdout) < limit // 2
+
+
+@pytest.mark.parametrize(("uid", "gid", "named"), [(65536, 0, 65536), (0, 2**32 - 2, 2**32 - 2)])
+def test_base_whose_root_belongs_to_an_id_that_no_instance_has_is_refused(
+    host: Host, new_base: NewBase, tmp_path: Path, uid: int, gid: int, named: int
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    box.make_root(root)
+    os.chown(root, uid, gid)
+    with pytest.raises(WebservError, match=f"the root directory of base .*: an instance has .* not {named}"):
+        host.launch(new_base(box.SITE, root))
+
+
+def test_command_of_more_than_a_plan_holds_is_refused_by_size(instance: Instance) -> None:
+    with pytest.raises(OSError, match=r"hand over plan on .* bytes, 4194304 at most: E2BIG"):
+        instance.exec(["/bin/echo", "x" * (5 << 20)])
