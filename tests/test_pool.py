@@ -478,6 +478,11 @@ def test_project_quota_limits_a_directory_or_is_reported_missing(made: Pool) -> 
         set_project_quota(fd, 7, 10 * MIB)
         with pytest.raises(OSError, match=r"space|quota"):
             (directory / "file").write_bytes(bytes(20 * MIB))
+        (directory / "file").unlink()
+        with pytest.raises(OSError, match=r"space|quota"):
+            for number in range(4000):
+                (directory / str(number)).touch()
+        assert 2500 < len(list(directory.iterdir())) <= 2560
         (made.path / "builds" / "unlimited").write_bytes(bytes(20 * MIB))
     finally:
         os.close(fd)
