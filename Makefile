@@ -16,12 +16,12 @@ TEST_PACKAGES := clang btrfs-progs podman mariadb-server-core postgresql qemu-sy
 TESTS_OF_NATIVE := tests/bases tests/runtime $(addprefix tests/,test_cgroup.py test_clone.py test_doctor.py \
 	test_gateway.py test_owner.py test_passwd.py test_pool.py test_remove.py)
 
-.PHONY: demo test lint unit sanitize faults sites vm soak bench clean system system-test
+.PHONY: demo test lint unit sanitize faults sites test-vm soak bench clean system system-test
 
 demo: $(VENV)/built
 	$(BIN)/webserv-rt demo
 
-test: lint unit sanitize faults sites vm
+test: lint unit sanitize faults sites test-vm
 
 # Install those of the packages that this machine lacks; nothing is asked of the network otherwise.
 define install
@@ -94,7 +94,7 @@ sites: $(VENV)/built $(VENV)/tools
 	$(call in_own_pool,$(PYTEST) -m site)
 
 # The runtime on Debian's own kernel: pure cgroup v2, project quotas, overlay layers by name.
-vm: $(VENV)/built $(VENV)/tools
+test-vm: $(VENV)/built $(VENV)/tools
 	apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
 	$(BIN)/python tests/vm/run.py --cgroup v2 --timeout 480 @tests/vm/selection
 

@@ -1,7 +1,7 @@
 """What only a stock Debian kernel shows: how the runtime does without what its age lacks, and what it has beyond
 the kernel of a development machine (project quotas, all limits of a profile on a pure v2 tree).
 
-Not collected by itself: `make vm` names it (tests/vm/selection), and runs it on Linux 6.1 in qemu.
+Not collected by itself: `make test-vm` names it (tests/vm/selection), and runs it on Linux 6.1 in qemu.
 """
 
 from __future__ import annotations
