@@ -10,12 +10,14 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from webserv_rt.kernel.descriptor import Descriptor, open_directory
 from webserv_rt.storage.difference import diff
 from webserv_rt.storage.entry import Entry
 from webserv_rt.storage.errors import BadBaseName, BaseDamaged, BaseInUse, BaseNotFound
@@ -30,6 +32,8 @@ ROOT_DIRECTORY = "root"
 MANIFEST_FILE = "manifest.jsonl.zst"
 RECORD_FILE = "base.json"
 SITE_FILE = "site.toml"
+
+_LOCK_WAIT_S = 1.0
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -156,9 +160,20 @@ def list_bases(bases: Path) -> list[Base]:
     return [open_base(bases, path.name) for path in sorted(bases.iterdir())]
 
 
-def hold(root_fd: int) -> None:
-    """Keep the base whose root ROOT_FD is from being removed, by any process, while ROOT_FD stays open."""
-    fcntl.flock(root_fd, fcntl.LOCK_SH)
+def hold_root(base: Base) -> Descriptor:
+    """Open the root of BASE and keep the base from being removed, by any process, while it stays open.
+
+    Raises `BaseNotFound` when it was removed, or another one put in its place, since BASE was opened.
+    """
+    try:
+        root = open_directory(base.root)
+        fcntl.flock(root.fileno(), fcntl.LOCK_SH)  # waits while it is being removed
+        is_there = os.path.samestat(os.fstat(root.fileno()), os.stat(base.root))
+        if is_there and open_base(base.path.parent, base.name) == base:
+            return root
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    raise BaseNotFound(f"base {base.name} was removed or imported anew just now: ask for it again")
 
 
 def remove_base(bases: Path, name: str, *, staging: Path) -> None:
@@ -170,12 +185,28 @@ def remove_base(bases: Path, name: str, *, staging: Path) -> None:
     try:
         with staged(staging) as stage, _opened(bases / name / ROOT_DIRECTORY) as root_fd:
             if root_fd >= 0:
-                fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock_alone(root_fd)
             (bases / name).rename(stage.path / name)
     except FileNotFoundError:
         raise _not_found(bases, name) from None
     except BlockingIOError:
         raise BaseInUse(f"base {name} is in use; stop and remove its instances first") from None
+
+
+def _lock_alone(root_fd: int) -> None:
+    """Lock against all holders; raises BlockingIOError when there is one.
+
+    A process that was cloned for another purpose has copies of all descriptors until it executes its program,
+    so a lock that was just given up may seem to be held for an instant.
+    """
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            return fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 @contextmanager
