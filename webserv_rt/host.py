@@ -19,7 +19,6 @@ from webserv_rt.id_ranges import Identity, IdRanges
 from webserv_rt.incarnation import Workshop
 from webserv_rt.instance import Instance
 from webserv_rt.kernel.cgroup import CgroupHost, Limits
-from webserv_rt.kernel.descriptor import open_directory
 from webserv_rt.kernel.gateway import Gateway
 from webserv_rt.kernel.mount import takes_detached_layers
 from webserv_rt.kernel.namespace import new_network_namespace
@@ -30,7 +29,7 @@ from webserv_rt.reaper import Reaper
 from webserv_rt.resolved_site import resolve
 from webserv_rt.site import SiteSpec, load_site
 from webserv_rt.stock import Stock
-from webserv_rt.storage.base import Base, remove_base
+from webserv_rt.storage.base import Base, hold_root, remove_base
 from webserv_rt.storage.errors import BaseInUse
 from webserv_rt.storage.importing import import_base
 from webserv_rt.storage.layers import WritableLayers
@@ -267,12 +266,13 @@ class Host:
 
     def _template(self, base: Base) -> Template:
         if base.name not in self._templates:
-            spec = _bare_site(base.name) if base.site_path is None else load_site(base.site_path)
-            site = resolve(spec, base.record.image, placeholders())
-            profile = load_profile(site.profile)
-            self._templates[base.name] = Template(
-                base.name, open_directory(base.root), site, profile, self.owner.directory
-            )
+            with ExitStack() as undo:
+                root = undo.enter_context(hold_root(base))
+                spec = _bare_site(base.name) if base.site_path is None else load_site(base.site_path)
+                site = resolve(spec, base.record.image, placeholders())
+                profile = load_profile(site.profile)
+                self._templates[base.name] = Template(base.name, root, site, profile, self.owner.directory)
+                undo.pop_all()
         return self._templates[base.name]
 
     def _takes_detached_layers(self) -> bool:

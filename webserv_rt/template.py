@@ -19,7 +19,6 @@ from webserv_rt.kernel.remove import remove_tree
 from webserv_rt.profile import Profile
 from webserv_rt.resolved_site import ResolvedService, ResolvedSite
 from webserv_rt.site import Wait as SiteWait
-from webserv_rt.storage.base import hold
 from webserv_rt.storage.beneath import Beneath
 from webserv_rt.storage.layers import make_frame
 from webserv_rt.storage.passwd import User, resolve_user
@@ -81,7 +80,6 @@ class Template:
         self.unapplied_limits: tuple[str, ...] = ()
         with ExitStack() as opened:
             self.root = opened.enter_context(root)
-            hold(root.fileno())
             self.root_status = os.fstat(root.fileno())
             _require_mapped(
                 f"the root directory of base {name}", self.root_status.st_uid, self.root_status.st_gid

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from webserv_rt.storage.base import hold, list_bases, open_base, remove_base
+from webserv_rt.kernel.descriptor import open_directory
+from webserv_rt.kernel.remove import remove_tree
+from webserv_rt.storage.base import hold_root, list_bases, open_base, remove_base
 from webserv_rt.storage.errors import BadBaseName, BaseDamaged, BaseInUse, BaseNotFound
 
 
@@ -201,24 +206,22 @@ def test_damaged_base_can_be_removed(store: Any, base: Any) -> None:
 
 
 def test_held_base_is_not_removed_until_it_is_let_go(store: Any, base: Any) -> None:
-    root_fds = [os.open(base.root, os.O_RDONLY | os.O_DIRECTORY) for _ in range(2)]
-    for fd in root_fds:
-        hold(fd)
-    for fd in root_fds:
+    roots = [hold_root(base) for _ in range(2)]
+    for root in roots:
         with pytest.raises(BaseInUse, match="base b is in use"):
             remove_base(store.bases, "b", staging=store.staging)
         base.verify()
-        os.close(fd)
+        root.close()
     remove_base(store.bases, "b", staging=store.staging)
     assert store.is_clean()
 
 
 def test_base_held_by_another_process_is_not_removed_until_that_ends(store: Any, base: Any) -> None:
     script = (
-        "import os, sys; from webserv_rt.storage.base import hold;"
-        "hold(os.open(sys.argv[1], os.O_RDONLY)); print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from webserv_rt.storage.base import hold_root, open_base;"
+        "root = hold_root(open_base(Path(sys.argv[1]), 'b')); print('held', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", script, base.root]
+    command = [sys.executable, "-c", script, store.bases]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -227,6 +230,29 @@ def test_base_held_by_another_process_is_not_removed_until_that_ends(store: Any,
         process.kill()
         process.wait()
     remove_base(store.bases, "b", staging=store.staging)
+
+
+def test_base_removed_while_one_waits_to_hold_it_is_not_held(store: Any, base: Any) -> None:
+    """What is being removed file by file is no base to start from."""
+    with ThreadPoolExecutor(1) as threads, open_directory(base.root) as root:
+        fcntl.flock(root.fileno(), fcntl.LOCK_EX)
+        held = threads.submit(hold_root, base)
+        time.sleep(0.1)
+        assert not held.done()
+        base.path.rename(store.staging / "b")
+        root.close()
+        with pytest.raises(BaseNotFound, match="base b was removed or imported anew just now"):
+            held.result()
+        with open_directory(store.staging) as staging:
+            remove_tree(staging.fileno(), "b")
+
+
+def test_base_imported_anew_is_not_held_for_the_one_it_replaces(store: Any, base: Any, tar: Any) -> None:
+    remove_base(store.bases, "b", staging=store.staging)
+    anew = store.take(tar.of(tar.file("a")))
+    with pytest.raises(BaseNotFound, match="imported anew"):
+        hold_root(base)
+    hold_root(anew).close()
 
 
 def test_file_names_need_utf8(store: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -165,15 +165,17 @@ def hold_root(base: Base) -> Descriptor:
 
     Raises `BaseNotFound` when it was removed, or another one put in its place, since BASE was opened.
     """
-    try:
-        root = open_directory(base.root)
-        fcntl.flock(root.fileno(), fcntl.LOCK_SH)  # waits while it is being removed
-        is_there = os.path.samestat(os.fstat(root.fileno()), os.stat(base.root))
-        if is_there and open_base(base.path.parent, base.name) == base:
-            return root
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    raise BaseNotFound(f"base {base.name} was removed or imported anew just now: ask for it again")
+    with ExitStack() as undo:
+        try:
+            root = undo.enter_context(open_directory(base.root))
+            fcntl.flock(root.fileno(), fcntl.LOCK_SH)  # waits while it is being removed
+            is_there = os.path.samestat(os.fstat(root.fileno()), os.stat(base.root))
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        if not is_there or open_base(base.path.parent, base.name) != base:
+            raise BaseNotFound(f"base {base.name} was removed or imported anew just now: ask for it again")
+        undo.pop_all()
+        return root
 
 
 def remove_base(bases: Path, name: str, *, staging: Path) -> None:
