@@ -73,7 +73,7 @@ sanitize: $(VENV)/built $(VENV)/tools
 	$(call with_build,sanitize) LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
 		ASAN_OPTIONS=leak_check_at_exit=0:log_path=$(CURDIR)/build/reports/log \
 		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/reports/log \
-		$(PYTEST) $(TESTS_OF_NATIVE) || { code=$$?; \
+		$(PYTEST) -m 'not slow' $(TESTS_OF_NATIVE) || { code=$$?; \
 		grep -l -s -e 'ERROR: AddressSanitizer' -e 'runtime error' build/reports/* | xargs -r cat; exit $$code; }
 	! grep -h -B5 -A5 ' native/' build/reports/* 2>/dev/null
 
