@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from webserv_rt.errors import WebservError
-from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.descriptor import Descriptor, Lock
 from webserv_rt.kernel.namespace import new_user_namespace
 
 FIRST_ID: Final = 0x70000000
@@ -30,7 +30,7 @@ class IdRanges:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._blocks: list[Descriptor] = []
+        self._blocks: list[Lock] = []
         self._free: list[int] = []
 
     def take(self) -> int:
@@ -56,9 +56,7 @@ class IdRanges:
     def _take_block(self) -> None:
         LOCK_DIRECTORY.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in range(N_BLOCKS):
-            block = Descriptor(
-                os.open(LOCK_DIRECTORY / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            )
+            block = Lock(os.open(LOCK_DIRECTORY / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             try:
                 fcntl.flock(block.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

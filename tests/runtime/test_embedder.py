@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from typing import Final
@@ -15,6 +16,7 @@ import pytest
 import toolbox as box
 from conftest import NewBase
 
+from webserv_rt.host import Host
 from webserv_rt.storage.pool import Pool
 
 # Comes before each program; BASE is the site's name, `say` prints whatever became of the standard streams.
@@ -178,3 +180,29 @@ with open_host() as host, host.launch(BASE) as instance, host.world([BASE], name
         "lives",
         "True",
     ]
+
+
+def test_child_that_the_embedder_forked_keeps_nothing_of_a_killed_one_alive(
+    pool: Pool, cgroup_parent: str, toolbox: str
+) -> None:
+    program = """
+import multiprocessing
+host = open_host()
+host.launch(BASE)
+worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+worker.start()
+say(worker.pid)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", PRELUDE + program, str(pool.path), cgroup_parent, toolbox]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            assert process.wait(10) == -signal.SIGKILL
+            os.kill(worker, 0)
+            with Host(pool.path, n_networks=1, cgroup_parent=cgroup_parent) as host:
+                assert len(host.collected.owners) == 1
+                assert host.collected.n_processes > 0
+        finally:
+            os.kill(worker, signal.SIGKILL)

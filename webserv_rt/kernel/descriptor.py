@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
+from weakref import WeakSet
 
 
 class Descriptor:
@@ -26,6 +27,11 @@ class Descriptor:
         if fd >= 0:
             os.close(fd)
 
+    def release(self) -> int:
+        """Return the number and own it no longer: it is the caller's to close."""
+        fd, self._fd = self.fileno(), -1
+        return fd
+
     def __enter__(self) -> Descriptor:
         return self
 
@@ -39,6 +45,30 @@ class Descriptor:
 
     def __repr__(self) -> str:
         return f"Descriptor({self._fd})"
+
+
+class Lock(Descriptor):
+    """A descriptor to lock (flock) for this process alone.
+
+    A process that is forked from it lets go of its copy: it would keep the lock when this one is killed.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        _locks.add(self)
+
+
+_locks: WeakSet[Lock] = WeakSet()
+
+
+def _close_copies() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)
 
 
 def open_directory(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> Descriptor:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from webserv_rt.kernel.descriptor import Descriptor, open_directory
+from webserv_rt.kernel.descriptor import Lock, open_directory
 from webserv_rt.storage.difference import diff
 from webserv_rt.storage.entry import Entry
 from webserv_rt.storage.errors import BadBaseName, BaseDamaged, BaseInUse, BaseNotFound
@@ -160,14 +160,15 @@ def list_bases(bases: Path) -> list[Base]:
     return [open_base(bases, path.name) for path in sorted(bases.iterdir())]
 
 
-def hold_root(base: Base) -> Descriptor:
+def hold_root(base: Base) -> Lock:
     """Open the root of BASE and keep the base from being removed, by any process, while it stays open.
 
     Raises `BaseNotFound` when it was removed, or another one put in its place, since BASE was opened.
     """
     with ExitStack() as undo:
         try:
-            root = undo.enter_context(open_directory(base.root))
+            root = Lock(open_directory(base.root).release())
+            undo.callback(root.close)
             fcntl.flock(root.fileno(), fcntl.LOCK_SH)  # waits while it is being removed
             is_there = os.path.samestat(os.fstat(root.fileno()), os.stat(base.root))
         except (FileNotFoundError, NotADirectoryError):

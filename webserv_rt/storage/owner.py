@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from webserv_rt.kernel.descriptor import Descriptor, open_directory
+from webserv_rt.kernel.descriptor import Descriptor, Lock, open_directory
 from webserv_rt.kernel.remove import remove_tree
 
 _LOCK = "lock"
@@ -29,7 +29,7 @@ class OwnerDirectory:
     """
 
     def __init__(
-        self, owners: Descriptor, path: Path, directory: Descriptor, lock: Descriptor, *, is_own: bool
+        self, owners: Descriptor, path: Path, directory: Descriptor, lock: Lock, *, is_own: bool
     ) -> None:
         self.id = path.name
         self.path = path
@@ -143,9 +143,9 @@ def _is_unfinished(owners: Descriptor, identifier: str) -> bool:
     return False
 
 
-def _open_lock(owners: Descriptor, identifier: str, flags: int = 0) -> Descriptor:
+def _open_lock(owners: Descriptor, identifier: str, flags: int = 0) -> Lock:
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    return Descriptor(os.open(f"{identifier}/{_LOCK}", flags, 0o600, dir_fd=owners.fileno()))
+    return Lock(os.open(f"{identifier}/{_LOCK}", flags, 0o600, dir_fd=owners.fileno()))
 
 
 def _try_lock(lock: Descriptor) -> bool:
@@ -167,6 +167,6 @@ def _creation_lock(owners: Descriptor, kind: int) -> Iterator[None]:
 
     By a description of one's own, since a shared descriptor would share the lock with other threads.
     """
-    with open_directory(".", dir_fd=owners.fileno()) as lock:
+    with Lock(open_directory(".", dir_fd=owners.fileno()).release()) as lock:
         fcntl.flock(lock.fileno(), kind)
         yield

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from webserv_rt.kernel import loop
-from webserv_rt.kernel.descriptor import Descriptor
+from webserv_rt.kernel.descriptor import Descriptor, Lock
 from webserv_rt.kernel.nameless import link_nameless, open_nameless
 from webserv_rt.storage.errors import shown_bytes
 from webserv_rt.storage.pool_errors import PoolInUse, PoolNotFound, PoolSizeRefused
@@ -152,7 +152,7 @@ class PoolImage:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         try:
-            lock = Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
+            lock = Lock(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
             raise PoolNotFound(
                 f"the image {self.path} of the pool is gone: restore it, or create a pool"
