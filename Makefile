@@ -67,14 +67,16 @@ unit: $(VENV)/built $(VENV)/tools
 
 # The C under AddressSanitizer and UndefinedBehaviorSanitizer. Reports go to files, since pytest holds back what a
 # dying process says. Leaks are looked for once, by tests/conftest.py; only those with our C on the stack count.
+# libstdc++ comes along for matplotlib, whose exceptions AddressSanitizer cannot throw otherwise.
 sanitize: $(VENV)/built $(VENV)/tools
 	$(call build,sanitize)
 	rm -rf build/reports && mkdir build/reports
-	$(call with_build,sanitize) LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
+	$(call with_build,sanitize) \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 		ASAN_OPTIONS=leak_check_at_exit=0:log_path=$(CURDIR)/build/reports/log \
 		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/reports/log \
 		$(PYTEST) -m 'not slow' $(TESTS_OF_NATIVE) || { code=$$?; \
-		grep -l -s -e 'ERROR: AddressSanitizer' -e 'runtime error' build/reports/* | xargs -r cat; exit $$code; }
+		grep -l -s -e 'ERROR: Address' -e 'CHECK failed' -e 'runtime error' build/reports/* | xargs -r cat; exit $$code; }
 	! grep -h -B5 -A5 ' native/' build/reports/* 2>/dev/null
 
 # Every call of the C core made to fail, and the owner killed at every step.

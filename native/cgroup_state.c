@@ -176,17 +176,35 @@ static int signal_each(const struct wsrt_cgroup_mounts *mounts, const char *path
     return (int)list.length;
 }
 
+/* A group below that was frozen by itself stays so, and on v1 a frozen process does not die. */
+static int thaw_below(const struct wsrt_cgroup_hierarchy *freezer, const char *path, struct wsrt_error *err)
+{
+    CLEANUP_DIR DIR *children = wsrt_cgroup_children(freezer, path);
+    char child[PATH_MAX];
+    if (children == NULL)
+        return errno == ENOENT ? 0 : wsrt_fail(err, "list cgroups below", "%s/%s", freezer->directory, path);
+    while (wsrt_cgroup_next_child(children, path, child)) {
+        if (wsrt_cgroup_put(freezer, child, "freezer.state", "THAWED") < 0 && errno != ENOENT && errno != ENODEV)
+            return wsrt_fail(err, "thaw cgroup", "%s/%s", freezer->directory, child);
+        if (thaw_below(freezer, child, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* For v1, and for kernels before 5.14. All are frozen meanwhile, or a fork bomb forks faster than it is killed;
  * one that cannot be frozen yet (uninterruptible sleep) is met again in the next round. */
 static int kill_by_hand(const struct wsrt_cgroup_mounts *mounts, const char *path, int timeout_ms,
                         struct wsrt_error *err)
 {
     int64_t deadline = wsrt_cgroup_now_ms() + timeout_ms;
+    const struct wsrt_cgroup_hierarchy *freezer =
+        wsrt_cgroup_v2(mounts) == NULL ? wsrt_cgroup_with(mounts, WSRT_CGROUP_FREEZER) : NULL;
     for (;;) {
         int is_frozen = wsrt_cgroup_freeze(mounts, path, 1, FREEZE_ROUND_MS, NULL) == 0;
         int n_signalled = signal_each(mounts, path, err);
         int is_thawed = wsrt_cgroup_freeze(mounts, path, 0, FREEZE_ROUND_MS, NULL) == 0;
-        if (n_signalled < 0)
+        if (n_signalled < 0 || (freezer != NULL && thaw_below(freezer, path, err) < 0))
             return -1;
         if ((is_frozen && is_thawed) || n_signalled == 0)
             return 0;

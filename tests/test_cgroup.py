@@ -595,6 +595,18 @@ def test_kill_reaches_groups_below(host: CgroupHost, group: Cgroup) -> None:
         assert process.wait(timeout=10) == -signal.SIGKILL
 
 
+def test_kill_ends_frozen_groups_below(host: CgroupHost, group: Cgroup) -> None:
+    """A killed owner leaves spares frozen; on v1 thawing the owner's group does not thaw theirs."""
+    innermost = host.create(f"{group.path}/inner/innermost")
+    with running_in(innermost, "sleep", "60") as process:
+        wait_until_inside(innermost)
+        innermost.freeze()
+        host.group(f"{group.path}/inner").freeze()
+        group.kill()
+        group.wait_empty()
+        assert process.wait(timeout=10) == -signal.SIGKILL
+
+
 def test_kill_of_an_empty_group_is_no_error(group: Cgroup) -> None:
     group.kill()
     group.wait_empty(timeout_s=0)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,3 +203,30 @@ def test_no_descriptor_remains(directory_pool: Pool) -> None:
             for owner in directory_pool.dead_owners():
                 owner.remove()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# What an owner had cloned shortly before it was killed holds its lock, too, until it executes a program.
+SURVIVED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from webserv_rt.storage.pool import Pool
+owner = Pool.open(Path(sys.argv[1])).new_owner()
+lock = os.dup(owner._lock.fileno())
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+subprocess.Popen(["/bin/sleep", sys.argv[2]], pass_fds=[lock], **quiet)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_lock_that_outlives_its_owner_for_an_instant_is_waited_for(directory_pool: Pool) -> None:
+    start(SURVIVED, str(directory_pool.path), "0.3").communicate()
+    [owner] = directory_pool.dead_owners()
+    owner.remove()
+
+
+def test_lock_that_outlives_its_owner_for_long_is_left(directory_pool: Pool) -> None:
+    start(SURVIVED, str(directory_pool.path), "2").communicate()
+    assert directory_pool.dead_owners() == []
+    time.sleep(2)
+    [owner] = directory_pool.dead_owners()
+    owner.remove()

@@ -23,6 +23,7 @@ from webserv_rt.kernel import plan as steps
 from webserv_rt.kernel.cgroup import Entry
 from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.error import KernelError
+from webserv_rt.kernel.inner_group import InnerGroup, make_inner_group
 from webserv_rt.kernel.plan import Plan, Program
 from webserv_rt.kernel.process import Process, spawn
 from webserv_rt.template import KEPT_CAPABILITIES
@@ -126,17 +127,16 @@ def _started(
 ) -> Iterator[Process]:
     """Start a program inside for the length of the block, left by an error, it is killed.
 
-    With `is_bounded` it gets a cgroup of its own, where there is v2, and all that it started is killed.
+    With `is_bounded` it gets a cgroup of its own, and all that it started is killed.
     """
     with ExitStack() as held:
         with incarnation.kept(), ExitStack() as starting:
             entry = starting.enter_context(incarnation.cgroup.open_entry())
-            group = entry.make_inner(f"exec-{next(_numbers)}") if is_bounded else None
-            if group is not None:
+            group: InnerGroup | None = None
+            if is_bounded:
+                group = make_inner_group(incarnation.cgroup, entry, f"exec-{next(_numbers)}")
                 held.callback(group.remove)
-            process = _spawn(
-                incarnation, program, stdio, entry, entry.born_in if group is None else group.directory
-            )
+            process = _spawn(incarnation, program, stdio, entry if group is None else group.entry)
         held.callback(process.close)
         try:
             yield process
@@ -153,11 +153,10 @@ def _spawn(
     program: Program,
     stdio: list[Descriptor | None],
     entry: Entry,
-    born_in: Descriptor | None,
 ) -> Process:
     plan = Plan()
     plan.enter(incarnation.process.pidfd, _OUTER_NAMESPACES)
-    plan.fork(born_in)
+    plan.fork(entry.born_in)
     for tasks in entry.tasks:
         plan.join_cgroup(tasks)
     # Only now: a process may not be born in, or join, a group that its cgroup namespace does not show.

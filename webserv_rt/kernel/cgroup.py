@@ -6,17 +6,13 @@ import enum
 import errno
 import math
 import os
-import time
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from webserv_rt._native import ffi, lib
-from webserv_rt.kernel.descriptor import Descriptor, open_directory
+from webserv_rt.kernel.descriptor import Descriptor
 from webserv_rt.kernel.error import KernelError, check, new_error
-
-_EXIT_S: Final = 5.0
 
 
 class Layout(enum.Enum):
@@ -253,13 +249,6 @@ class Entry:
     born_in: Descriptor | None
     tasks: tuple[Descriptor, ...]
 
-    def make_inner(self, name: str) -> InnerGroup | None:
-        """Make a group inside this one, in the v2 hierarchy alone; None where there is none.
-
-        It limits and counts nothing, which a group beside processes of its parent may not; it can be killed.
-        """
-        return None if self.born_in is None else InnerGroup(self.born_in, name)
-
     def close(self) -> None:
         """Close the descriptors; closing twice is harmless."""
         for descriptor in (self.born_in, *self.tasks):
@@ -273,41 +262,6 @@ class Entry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class InnerGroup:
-    """A group inside a group, to kill some of its processes by; spawn(cgroup=directory)."""
-
-    def __init__(self, parent: Descriptor, name: str) -> None:
-        self._name = name
-        self._parent = Descriptor(os.dup(parent.fileno()))
-        try:
-            os.mkdir(name, 0o755, dir_fd=self._parent.fileno())
-            self.directory = open_directory(name, dir_fd=self._parent.fileno())
-        except OSError as error:
-            raise KernelError("make inner cgroup", name, error.errno or errno.EIO) from None
-
-    def kill(self) -> None:
-        """Kill every process of the group and below; return when they have ended, after 5 s at most."""
-        with self._open("cgroup.kill", os.O_WRONLY) as kill:
-            os.write(kill.fileno(), b"1")
-        deadline = time.monotonic() + _EXIT_S
-        with self._open("cgroup.events", os.O_RDONLY) as events:
-            while b"populated 1" in os.pread(events.fileno(), 256, 0) and time.monotonic() < deadline:
-                time.sleep(0.001)
-
-    def remove(self) -> None:
-        """Let go of the group; one with processes in it stays until the group around it goes."""
-        self.directory.close()
-        with self._parent, suppress(FileNotFoundError):
-            try:
-                os.rmdir(self._name, dir_fd=self._parent.fileno())
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise
-
-    def _open(self, name: str, flags: int) -> Descriptor:
-        return Descriptor(os.open(name, flags | os.O_CLOEXEC, dir_fd=self.directory.fileno()))
 
 
 def _hierarchy(native: Any) -> Hierarchy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from webserv_rt.kernel.remove import remove_tree
 
 _LOCK = "lock"
 _UNFINISHED = ".new-"
+_LOCK_WAIT_S = 1.0
 
 
 class OwnerDirectory:
@@ -74,7 +76,7 @@ def create_owner(owners: Descriptor, owners_path: Path) -> OwnerDirectory:
             directory = open_directory(unfinished, dir_fd=owners.fileno())
             lock = _open_lock(owners, unfinished, os.O_CREAT | os.O_EXCL)
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
-            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
+            os.write(lock.fileno(), f"{os.getpid()} {_pid_namespace()}\n".encode())
             os.rename(unfinished, identifier, src_dir_fd=owners.fileno(), dst_dir_fd=owners.fileno())
         except BaseException:
             remove_tree(owners.fileno(), unfinished)
@@ -106,7 +108,7 @@ def living_owners(owners: Descriptor) -> list[int]:
     for identifier in list_names(owners):
         with suppress(FileNotFoundError), _open_lock(owners, identifier) as lock:
             if not _try_lock(lock):
-                pids.append(int(os.pread(lock.fileno(), 32, 0) or b"0"))
+                pids.append(_recorded(lock)[0])
     return pids
 
 
@@ -125,8 +127,9 @@ def _take(owners: Descriptor, path: Path) -> OwnerDirectory | None:
         lock = _open_lock(owners, path.name)
     except FileNotFoundError:  # its owner removed it meanwhile
         return None
+    is_locked = _try_lock(lock) or (_has_ended(lock) and _lock_soon(lock))
     # A lock file that was removed meanwhile can be locked too.
-    if not _try_lock(lock) or os.fstat(lock.fileno()).st_nlink == 0:
+    if not is_locked or os.fstat(lock.fileno()).st_nlink == 0:
         lock.close()
         return None
     return OwnerDirectory(owners, path, open_directory(path.name, dir_fd=owners.fileno()), lock, is_own=False)
@@ -146,6 +149,34 @@ def _is_unfinished(owners: Descriptor, identifier: str) -> bool:
 def _open_lock(owners: Descriptor, identifier: str, flags: int = 0) -> Lock:
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     return Lock(os.open(f"{identifier}/{_LOCK}", flags, 0o600, dir_fd=owners.fileno()))
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _recorded(lock: Descriptor) -> tuple[int, int]:
+    """Return the process id of the owner and the pid namespace that numbers it so."""
+    pid, namespace = os.pread(lock.fileno(), 64, 0).split() or (b"0", b"0")
+    return int(pid), int(namespace)
+
+
+def _has_ended(lock: Descriptor) -> bool:
+    pid, namespace = _recorded(lock)
+    return namespace == _pid_namespace() and not Path(f"/proc/{pid}").exists()
+
+
+def _lock_soon(lock: Descriptor) -> bool:
+    """Wait for the lock of an owner that has ended.
+
+    A process that it had just cloned has copies of all its descriptors until it executes its program.
+    """
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while not _try_lock(lock):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def _try_lock(lock: Descriptor) -> bool:
