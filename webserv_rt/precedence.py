@@ -10,6 +10,7 @@ from typing import Final
 
 # Longer, and a host that is never idle would never make a spare nor take anything apart.
 LONGEST_WAIT_S: Final = 0.05
+QUIET_S: Final = 0.02
 
 
 class Precedence:
@@ -20,6 +21,7 @@ class Precedence:
 
     def __init__(self) -> None:
         self._n_under_way = 0
+        self._last_end = -QUIET_S
         self._changed = threading.Condition()
 
     @contextmanager
@@ -32,14 +34,18 @@ class Precedence:
         finally:
             with self._changed:
                 self._n_under_way -= 1
+                self._last_end = time.monotonic()
                 self._changed.notify_all()
 
-    def give_way(self, quiet_s: float = 0.0) -> None:
-        """Wait until nothing has been under way for `quiet_s`, at most 50 ms."""
+    def give_way(self, quiet_s: float = QUIET_S) -> None:
+        """Wait until nothing has been under way for `quiet_s`, at most 50 ms.
+
+        Who has just been given an instance sends its first requests in that time.
+        """
         deadline = time.monotonic() + LONGEST_WAIT_S
         with self._changed:
-            while (remaining_s := deadline - time.monotonic()) > 0:
-                if self._n_under_way:
-                    self._changed.wait_for(lambda: not self._n_under_way, remaining_s)
-                elif not self._changed.wait_for(lambda: self._n_under_way, min(quiet_s, remaining_s)):
+            while (now := time.monotonic()) < deadline:
+                if not self._n_under_way and now >= self._last_end + quiet_s:
                     return
+                until = deadline if self._n_under_way else min(deadline, self._last_end + quiet_s)
+                self._changed.wait(until - now)

@@ -21,8 +21,6 @@ from webserv_rt.template import Template
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 1.0
-# The instance that a spare has just gone to answers its first requests before the next spare is started.
-QUIET_S: Final = 0.02
 
 
 class NotReady(WebservError):
@@ -116,7 +114,7 @@ class Standby:
 
     def _refill(self) -> None:
         while self._wait_for_room():
-            self._precedence.give_way(QUIET_S)
+            self._precedence.give_way()
             try:
                 spare = self._make_spare()
             except Exception as error:
