@@ -105,8 +105,6 @@ soak: $(VENV)/built $(VENV)/tools
 	WSRT_SOAK_ROUNDS=300 $(BIN)/pytest --timeout=0 tests/soak_*.py tests/runtime/test_pristine.py tests/runtime/test_collector.py
 	$(call build,faults)
 	$(call with_build,faults) WSRT_FAULT_STRIDE=1 $(BIN)/pytest --timeout=0 tests/faults/test_owner_killed.py
-	$(call build,faults)
-	export WSRT_FAULT_STRIDE=1; $(call with_build,faults) $(PYTEST) tests/faults/test_owner_killed.py
 
 # Print the figures; the bases of the sites stay in the default pool for the next run.
 bench: $(VENV)/built $(VENV)/tools
