@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -50,7 +49,6 @@ class Incarnation:
         self.workshop = workshop
         self.template = template
         self.name = name
-        self.started_at = time.monotonic()
         self._undo = ExitStack()
         self._keeping = threading.Lock()
         self._is_disposed = False
